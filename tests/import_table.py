@@ -153,7 +153,7 @@ _LAUNCH = _entries(
     ("agent", "runs on the hosts: starts, watches, ends tasks", "", STDLIB),
     ("screen", "what a user sees of a running job", "", NO_TENSORFLOW),
     ("cluster", "command line and files → a Cluster and its tasks", "errors", NO_TENSORFLOW),
-    ("record", "what is kept of a run; its outcome", "errors cluster", NO_TENSORFLOW),
+    ("record", "what is kept of a run; its result", "errors cluster", NO_TENSORFLOW),
     ("connect", "connections to the hosts' agents", "errors agent cluster", NO_TENSORFLOW),
     (
         "supervise",

@@ -2,7 +2,7 @@
 
 This module adds options that depend on the host to `docker run` commands, and removes containers.
 A container does not end with the client that started it. Each container therefore carries its
-task's marks as labels, so that it can be found and removed even if the client is gone.
+task's labels, so that it can be found and removed even if the client is gone.
 """
 
 import os
@@ -64,12 +64,12 @@ class Containers:
         self.engine = engine
         self._mounts = mounts
 
-    def prepare(self, order: Message, marks: dict[str, str]) -> Message:
+    def prepare(self, order: Message, labels: dict[str, str]) -> Message:
         """Adds the options that depend on this host to an order to start a task.
 
         Args:
           order: the launcher's order, whose argv is `ENGINE run ...`.
-          marks: the task's marks, which become labels of its container.
+          labels: the task's labels, which its container gets, too.
 
         Returns:
           A copy of the order with the complete command.
@@ -79,7 +79,7 @@ class Containers:
         """
         if shutil.which(self.engine) is None:
             raise OSError(_MISSING.format(self.engine))
-        words = [f"--label={name}={value}" for name, value in marks.items()]
+        words = [f"--label={name}={value}" for name, value in labels.items()]
         # These ids own the files that a container writes; rootless podman would map them.
         words += ["--userns=keep-id"] if is_podman(self.engine) and os.getuid() else []
         words.append(f"--user={os.getuid()}:{os.getgid()}")
@@ -95,28 +95,28 @@ class Containers:
             if needs(target, order.get("script"), is_ps=order["last"])
         ]
         engine, run, *rest = order["argv"]
-        earlier = {name: marks[name] for name in (processes.RUN, processes.TASK)}
+        earlier = {name: labels[name] for name in (processes.RUN, processes.TASK)}
         clearing = ["sh", "-c", _CLEARING, engine, " ".join(_filters(earlier))]
         argv = [*clearing, run, *words, *rest]
         return {**order, "cwd": "/", "script": None, "argv": argv, "contained": True}
 
-    def look(self, image: str) -> dict[str, Any]:
+    def probe(self, image: str) -> dict[str, Any]:
         """Returns why the engine does not work (or None) and the image's short id (or None)."""
         try:
             self._ask("ps", "--quiet")
-            done = self._run("image", "inspect", "--format={{.Id}}", image)
+            done = self._client("image", "inspect", "--format={{.Id}}", image)
         except OSError as error:
             return {"engine_error": str(error), "image": None}
         found = None if done.returncode else done.stdout.strip().removeprefix("sha256:")[:12]
         return {"engine_error": None, "image": found}
 
     def remove(
-        self, marks: dict[str, str], settle_secs: float = 0.0
+        self, labels: dict[str, str], settle_secs: float = 0.0
     ) -> tuple[list[str], Optional[str]]:
-        """Kills and removes containers until none with these marks is left.
+        """Kills and removes containers until none with these labels is left.
 
         Args:
-          marks: the value of each of the marks RUN, HOST or TASK to search for.
+          labels: the value of each of the labels RUN, HOST or TASK to search for.
           settle_secs: the minimum time in seconds to keep searching, because a container that a
             killed client was creating may appear late.
 
@@ -128,7 +128,7 @@ class Containers:
         began = time.monotonic()
         while True:
             try:
-                found = self._ask("ps", "--all", "--quiet", "--no-trunc", *_filters(marks))
+                found = self._ask("ps", "--all", "--quiet", "--no-trunc", *_filters(labels))
                 now = time.monotonic()
                 if not found and now >= began + settle_secs:
                     processes.end_monitors(removed)
@@ -139,8 +139,8 @@ class Containers:
                     removed.update(found)
                     # Both commands may fail if a container ends at this moment. `podman rm` alone
                     # would first ask the container to end and wait.
-                    self._run("kill", *found)
-                    self._run("rm", "--force", *found)
+                    self._client("kill", *found)
+                    self._client("rm", "--force", *found)
             except OSError as error:
                 return sorted(removed), str(error)
             time.sleep(_LOOK_SECS)
@@ -154,24 +154,24 @@ class Containers:
         )
 
     def _ask(self, *words: str) -> list[str]:
-        done = self._run(*words)
+        done = self._client(*words)
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             raise OSError(f"{self.engine} does not work: {lines[-1]}")
         return done.stdout.split()
 
-    def _run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def _client(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Runs the engine's client; OSError if there is none, or if it does not answer."""
         try:
-            return processes.run([self.engine, *words], _ANSWER_SECS)
+            return processes.execute([self.engine, *words], _ANSWER_SECS)
         except FileNotFoundError:
             raise OSError(_MISSING.format(self.engine)) from None
         except OSError as error:
             raise OSError(f"{self.engine}: {error}") from None
 
 
-def _filters(marks: dict[str, str]) -> list[str]:
-    return [f"--filter=label={name}={value}" for name, value in marks.items()]
+def _filters(labels: dict[str, str]) -> list[str]:
+    return [f"--filter=label={name}={value}" for name, value in labels.items()]
 
 
 def _folder(cwd: str, path: str, readonly: bool) -> str:

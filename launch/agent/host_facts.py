@@ -29,12 +29,12 @@ print(json.dumps({
 }))
 """
 _OF_ONE_KIND = ("python", "tensorflow", "python_error", "code", "engine_error", "image")
-_DIAL_SECS = 3.0
+_CONNECT_SECS = 3.0
 _VERSIONS_SECS = 60
 
 
-def look(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
-    """Collects the facts about this host, which other hosts can then `dial`.
+def probe(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
+    """Collects the facts about this host, which other hosts can then try to connect to.
 
     Args:
       order: the launcher's message with the keys cwd, data (a folder or None), ports, and engine
@@ -50,7 +50,7 @@ def look(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
     facts: dict[str, Any] = dict.fromkeys(_OF_ONE_KIND)
     facts["has_workdir"] = os.path.isdir(cwd)
     if order["engine"] is not None:
-        facts.update(Containers(order["engine"]).look(order["image"]))
+        facts.update(Containers(order["engine"]).probe(order["image"]))
     elif facts["has_workdir"]:
         facts.update(_versions(order["python"], cwd))
         if order["code"]:
@@ -72,7 +72,7 @@ def look(order: Message, listening: list[socket.socket]) -> dict[str, Any]:
 def _versions(python: str, cwd: str) -> dict[str, Any]:
     """Returns the versions of Python and packages, or the error; does not import TensorFlow."""
     try:
-        done = processes.run([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
+        done = processes.execute([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
         if done.returncode == 0:
             return dict(json.loads(done.stdout))
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
@@ -112,18 +112,18 @@ def _data(folder: str) -> Optional[str]:
     return digest.hexdigest()[:12] if names else None
 
 
-def dial(targets: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
+def unreached(targets: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
     """Connects to all targets in parallel, which are addresses and ports; returns the failures."""
     with ThreadPoolExecutor(max_workers=min(32, len(targets)) or 1) as pool:
-        reasons = pool.map(lambda target: _dial(*target), targets)
+        reasons = pool.map(lambda target: _check_connection(*target), targets)
         return [(*target, reason) for target, reason in zip(targets, reasons) if reason]
 
 
-def _dial(address: str, port: int) -> Optional[str]:
+def _check_connection(address: str, port: int) -> Optional[str]:
     try:
-        socket.create_connection((address, port), _DIAL_SECS).close()
+        socket.create_connection((address, port), _CONNECT_SECS).close()
     except socket.timeout:
-        return f"no answer within {_DIAL_SECS:g} s"
+        return f"no answer within {_CONNECT_SECS:g} s"
     except OSError as error:
         return str(error.strerror or error).lower()
     return None

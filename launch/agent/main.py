@@ -21,17 +21,17 @@ from typing import Any, Optional
 from launch.agent import host_facts, processes, tcp_ports
 from launch.agent.containers import Containers
 from launch.agent.protocol import MAGIC, Message, encode, shown
-from launch.agent.task_process import Running
+from launch.agent.task_process import TaskProcess
 
 _TICK_SECS = 0.5
 _LAST_WORDS_SECS = 2.0  # to collect killed tasks and to send the last messages
-_ORPHAN_SECS = 15.0  # maximum time for tasks to save after the launcher is lost
+_LOST_SECS = 15.0  # maximum time for tasks to save after the launcher is lost
 _PATIENCE_SECS = 5.0  # between SIGTERM and SIGKILL, for what is left of a run
 _STRAGGLER_SECS = 0.5  # how long processes that a task left behind have to end
 _SETTLE_SECS = 1.5  # until a container appears whose client was killed while creating it
 _BACKLOG = 16 << 20  # bytes queued for a slow launcher; beyond, droppable messages are dropped
 # The settings of an agent that only answers questions.
-_NO_RUN: Message = {"mark": "", "lease_secs": math.inf, "stop_secs": 0.0, "alone": True}
+_NO_RUN: Message = {"label": "", "lease_secs": math.inf, "stop_secs": 0.0, "alone": True}
 _LONGEST = 1 << 24  # bytes of an order; the longest name all tasks
 
 
@@ -108,7 +108,7 @@ class Machine:
             except (ValueError, RecursionError):
                 order = None
             self._to_do.put(partial(agent.hear, order))
-        self._to_do.put(partial(agent.orphan, "the launcher has ended"))
+        self._to_do.put(partial(agent.lose_launcher, "the launcher has ended"))
 
     def _write(self) -> None:
         while (data := self._to_send.get()) is not None:
@@ -118,13 +118,13 @@ class Machine:
                 while data:
                     data = data[os.write(1, data) :]
 
-    def spawn(self, order: Message) -> Running:
+    def spawn(self, order: Message) -> TaskProcess:
         """Starts a task; OSError, which says why, if it cannot be started."""
-        return Running(order, self.send)
+        return TaskProcess(order, self.send)
 
-    def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
-        """Ends all processes with these marks; returns their ids. See `processes.end_all`."""
-        return processes.end_all(lambda: processes.marked(**marks), patience_secs)
+    def end_labelled(self, patience_secs: float, **labels: str) -> list[int]:
+        """Ends all processes with these labels; returns their ids. See `processes.end_all`."""
+        return processes.end_all(lambda: processes.labelled(**labels), patience_secs)
 
 
 def run(run_id: str) -> None:
@@ -143,7 +143,7 @@ class Agent:
     """Runs tasks for one launcher.
 
     Args:
-      run_id: the id of the run, with which the agent marks every process that it starts.
+      run_id: the id of the run, with which the agent labels every process that it starts.
       machine: carries out what the agent decides.
 
     Attributes:
@@ -154,10 +154,10 @@ class Agent:
         self._run_id, self._machine = run_id, machine
         self._settings = _NO_RUN
         self._containers: Optional[Containers] = None
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, TaskProcess] = {}
         self._held_ports: list[socket.socket] = []
         self._heard = machine.now()
-        self._is_orphan = self._has_asked_the_last = self._is_ending = False
+        self._has_lost_launcher = self._has_asked_the_last = self._is_ending = False
         self._due = 0.0  # when the next stage of the end is due
         self.dismiss_guard: Callable[[], None] = lambda: None
         self._orders: dict[str, Callable[[Message], object]] = {
@@ -165,31 +165,35 @@ class Agent:
             "start": self._start,
             "signal": self._signal,
             "beat": lambda _: self.say("beat"),
-            "sweep": self._sweep,
-            "look": lambda order: self.say("looked", **host_facts.look(order, self._held_ports)),
-            "dial": lambda order: self.say("dialled", failures=host_facts.dial(order["targets"])),
+            "reap": self._reap_run,
+            "probe": lambda order: self.say("probed", **host_facts.probe(order, self._held_ports)),
+            "check": lambda order: self.say(
+                "checked", failures=host_facts.unreached(order["targets"])
+            ),
             "end": lambda _: self._end(),
         }
 
     def say(self, event: str, **content: Any) -> None:
         """Sends a message, whose texts may come from programs and be longer than any message."""
-        self._machine.send({"event": event, **{name: shown(one) for name, one in content.items()}})
+        self._machine.send(
+            {"event": event, **{name: shown(value) for name, value in content.items()}}
+        )
 
     def hear(self, order: Any) -> None:
         """Carries out an order; ends the tasks in order at what is none."""
         self._heard = self._machine.now()
         do = order.get("do") if isinstance(order, dict) else None
         if do not in list(self._orders):  # it may be of any type
-            self.orphan("what the launcher sent is no order")
-        elif not self._is_orphan or do == "end":
+            self.lose_launcher("what the launcher sent is no order")
+        elif not self._has_lost_launcher or do == "end":
             self._orders[do](order)
 
     def asked_to_end(self) -> None:
         """Handles SIGTERM: under Slurm, tells the launcher; otherwise ends this host's tasks."""
         if self._machine.is_slurm_step:
-            self.say("told", reason="the agent got SIGTERM")
+            self.say("preempted", reason="the agent got SIGTERM")
         else:
-            self.orphan("the agent got SIGTERM", by_platform=True)
+            self.lose_launcher("the agent got SIGTERM", by_platform=True)
 
     def turn(self) -> bool:
         """Does what is due; returns False once nothing is left to do.
@@ -207,37 +211,37 @@ class Agent:
             self._containers = Containers(**order["containers"])
         self.dismiss_guard = self._machine.guard(self._end_own)
         self._held_ports = tcp_ports.hold(order["ports"])
-        self.say("hello", ports=[held.getsockname()[1] for held in self._held_ports])
+        self.say("ready", ports=[held.getsockname()[1] for held in self._held_ports])
 
-    def _own_marks(self) -> dict[str, str]:
-        """Returns the marks of all that this agent has started, and no other agent of the run."""
-        return {processes.RUN: self._run_id, processes.HOST: self._settings["mark"]}
+    def _own_labels(self) -> dict[str, str]:
+        """Returns the labels of all that this agent has started, and no other agent of the run."""
+        return {processes.RUN: self._run_id, processes.HOST: self._settings["label"]}
 
-    def _sweep(self, order: Message) -> None:
+    def _reap_run(self, order: Message) -> None:
         """Ends the remaining processes and containers of a run on this host, including agents."""
         run = order["run"]
         pids = processes.end_all(
-            lambda: processes.agents(run) + processes.marked(**{processes.RUN: run}),
+            lambda: processes.agents(run) + processes.labelled(**{processes.RUN: run}),
             _PATIENCE_SECS,
         )
         removed: tuple[list[str], Optional[str]] = ([], None)
         if order["engine"] is not None:
             removed = Containers(order["engine"]).remove({processes.RUN: run})
-        self.say("swept", pids=pids, containers=removed[0], error=removed[1])
+        self.say("reaped", pids=pids, containers=removed[0], error=removed[1])
 
     def _start(self, order: Message) -> None:
         """Starts a task, after ending what an earlier agent has left behind of it."""
         name, port = order["task"], order["port"]
-        marks = {processes.RUN: self._run_id, processes.TASK: name}
-        self._machine.end_marked(0, **marks)
-        marks[processes.HOST] = self._settings["mark"]
-        order["env"].update(marks)
-        if port is not None and port not in (one.getsockname()[1] for one in self._held_ports):
+        labels = {processes.RUN: self._run_id, processes.TASK: name}
+        self._machine.end_labelled(0, **labels)
+        labels[processes.HOST] = self._settings["label"]
+        order["env"].update(labels)
+        if port is not None and port not in (held.getsockname()[1] for held in self._held_ports):
             with contextlib.suppress(OSError):  # another process has it, as the task will tell
                 self._held_ports.append(tcp_ports.hold_port(port, shared=True))
         try:
             if self._containers is not None:
-                order = self._containers.prepare(order, marks)
+                order = self._containers.prepare(order, labels)
             task = self._machine.spawn(order)
         except OSError as error:
             self.say("exit", task=name, code=None, reason=str(error), signals=[])
@@ -258,11 +262,11 @@ class Agent:
                 del self._running[task.name]
                 self._take_end(task, code)
 
-    def _take_end(self, task: Running, code: int) -> None:
+    def _take_end(self, task: TaskProcess, code: int) -> None:
         task.kill_group()
         patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
-        marks = {**self._own_marks(), processes.TASK: task.name}
-        self._machine.end_marked(patience, **marks)
+        labels = {**self._own_labels(), processes.TASK: task.name}
+        self._machine.end_labelled(patience, **labels)
         task.finish()
 
         containers = self._containers
@@ -277,7 +281,7 @@ class Agent:
         if containers is None or code == 0 or self._is_ending:
             tell(None)
         else:  # Its client has failed or was killed; the container may still run.
-            self._machine.aside(lambda: containers.remove(marks)[1], tell)
+            self._machine.aside(lambda: containers.remove(labels)[1], tell)
 
     def _end(self) -> None:
         """Kills all tasks and removes their containers; then the agent ends."""
@@ -291,19 +295,19 @@ class Agent:
 
     def _end_own(self) -> Optional[str]:
         """Ends all that this agent has started; returns why containers may be left, or None."""
-        self._machine.end_marked(0, **self._own_marks())
+        self._machine.end_labelled(0, **self._own_labels())
         if self._containers is None:
             return None
-        return self._containers.remove(self._own_marks(), _SETTLE_SECS)[1]
+        return self._containers.remove(self._own_labels(), _SETTLE_SECS)[1]
 
-    def orphan(self, reason: str, *, by_platform: bool = False) -> None:
+    def lose_launcher(self, reason: str, *, by_platform: bool = False) -> None:
         """Starts to end the tasks without the launcher: trainers first, which save; the ps last."""
-        if self._is_orphan or self._is_ending:
+        if self._has_lost_launcher or self._is_ending:
             return
-        patience = min(_ORPHAN_SECS, self._settings["stop_secs"])
-        self._is_orphan, self._due = True, self._machine.now() + patience
+        patience = min(_LOST_SECS, self._settings["stop_secs"])
+        self._has_lost_launcher, self._due = True, self._machine.now() + patience
         # The launcher may read this once the connection recovers.
-        self.say("orphaned", reason=reason, by_platform=by_platform)
+        self.say("launcher_lost", reason=reason, by_platform=by_platform)
         for task in self._running.values():
             if not task.last:
                 task.send(signal.SIGTERM)
@@ -312,8 +316,8 @@ class Agent:
         now = self._machine.now()
         lease_secs = self._settings["lease_secs"]
         if now - self._heard > lease_secs:
-            self.orphan(f"no message from the launcher for {lease_secs:g} s")
-        if not self._is_orphan or self._is_ending:
+            self.lose_launcher(f"no message from the launcher for {lease_secs:g} s")
+        if not self._has_lost_launcher or self._is_ending:
             return
         is_late = now > self._due
         # With several hosts, the ps stay for trainers elsewhere that may still be saving.

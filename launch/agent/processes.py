@@ -6,38 +6,53 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Optional
 
-# Marks: environment variables with the run, the host and the task. Child processes inherit them.
+# Labels: environment variables with the run, the host and the task. Child processes inherit them.
 RUN, HOST, TASK = "LAUNCH_RUN_ID", "LAUNCH_HOST", "LAUNCH_TASK"
 AGENT_WORD = "launch-agent"  # precedes the run's id on the agent's command line
 
 _PR_SET_PDEATHSIG = 1
 _LOOK_SECS = 0.1
-_MOST = 1 << 24  # bytes of a command's output
+_MOST = 1 << 26  # bytes of a command's output
 _libc = ctypes.CDLL(None)
 
 
-def run(
-    argv: Sequence[str], timeout_secs: float, *, cwd: Optional[str] = None
+def execute(
+    argv: Sequence[str],
+    timeout_secs: float,
+    *,
+    given: str = "",
+    cwd: Optional[str] = None,
+    env: Optional[Mapping[str, str]] = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a command to its end, without input; collects its output.
+    """Runs a command to its end, with this process at the latest; collects its output.
 
     A process that it leaves in the background may hold the output open, which does not matter.
 
     Args:
       argv: the command.
-      timeout_secs: the seconds after which to kill it if it still runs.
+      timeout_secs: the seconds after which to kill it, and its children, if it still runs.
+      given: the text for its standard input.
       cwd: its working directory; None for this process's.
+      env: its environment; None for this process's.
 
     Raises:
       OSError: it could not be run; or it did not end in time, or wrote without end, and was killed.
     """
     deadline = time.monotonic() + timeout_secs
-    found, has_ended = (b"", b""), False
+    found, has_ended, to_write = (b"", b""), False, given.encode()
     with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=env,
+        start_new_session=True,  # Ctrl-C does not reach it
+        preexec_fn=partial(die_with, os.getpid()),
     ) as process:
         try:
             while not has_ended:
@@ -47,12 +62,13 @@ def run(
                     raise OSError(f"no answer within {timeout_secs:g} s")
                 has_ended = process.poll() is not None  # then there is no more to come
                 try:
-                    found = process.communicate(timeout=_LOOK_SECS)
+                    found = process.communicate(to_write, timeout=_LOOK_SECS)
                     has_ended = True
                 except subprocess.TimeoutExpired as error:
-                    found = error.output or b"", error.stderr or b""
+                    found, to_write = (error.output or b"", error.stderr or b""), b""
         finally:
-            process.kill()
+            if process.poll() is None:
+                send(-process.pid, signal.SIGKILL)
     texts = [data.decode(errors="replace") for data in found]
     return subprocess.CompletedProcess(argv, process.returncode, *texts)
 
@@ -64,13 +80,13 @@ def die_with(parent: int) -> None:
         os._exit(128 + signal.SIGKILL)  # the parent ended before prctl
 
 
-def marked(**marks: str) -> list[int]:
-    """Returns the ids of the processes with all of these marks, except this process.
+def labelled(**labels: str) -> list[int]:
+    """Returns the ids of the processes with all of these labels, except this process.
 
     Args:
-      **marks: the value of each of the marks RUN, HOST or TASK to search for.
+      **labels: the value of each of the labels RUN, HOST or TASK to search for.
     """
-    wanted = {f"{name}={value}".encode() for name, value in marks.items()}
+    wanted = {f"{name}={value}".encode() for name, value in labels.items()}
     return [pid for pid, words in _all("environ") if wanted <= set(words)]
 
 

@@ -14,8 +14,8 @@ SHOWN = 4096  # characters of a text, and of a task's line, that the launcher sh
 Message = dict[str, Any]
 
 # What an agent reports.
-EVENTS = {"hello", "beat", "started", "lines", "exit", "note", "told", "orphaned", "swept",
-          "looked", "dialled"}  # fmt: skip
+EVENTS = {"ready", "beat", "started", "lines", "exit", "note", "preempted", "launcher_lost",
+          "reaped", "probed", "checked"}  # fmt: skip
 
 
 def encode(message: Message) -> bytes:

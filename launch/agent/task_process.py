@@ -51,7 +51,7 @@ class Mask:
         return text
 
 
-class Running:
+class TaskProcess:
     """A task that has been started.
 
     Args:
@@ -208,8 +208,8 @@ def _spawn(
             preexec_fn=prepare,
         )
     except FileNotFoundError as error:  # the folder or the Python
-        way_out = "make it, or name another with --workdir or --python"
-        raise OSError(f"{error.filename} does not exist; {way_out}") from None
+        hint = "make it, or name another with --workdir or --python"
+        raise OSError(f"{error.filename} does not exist; {hint}") from None
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         # Also a NUL, or half a character, among the words or variables; or `prepare` failed.
         raise OSError(f"{argv[0]} cannot be run: {error}") from None

@@ -1,40 +1,33 @@
 """What a backend is: one class, the same for all."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import ClassVar, Optional, Protocol
 
 from launch.cluster import show
-from launch.cluster.model import Kind
+from launch.cluster.model import BackendFacts
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job, Task
-from launch.connect.agent_client import sweep
+from launch.connect.agent_client import reap
+from launch.connect.host_check import Checked, HostNeeds, examine
 from launch.connect.link import Transport
 from launch.errors import LaunchError
-from launch.record.outcome import Outcome
+from launch.record.result import Result
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import run_with_agents
 from launch.supervise.run_loop import stop_signals
 
 
-@dataclass(frozen=True)
-class ContainerNeeds:
-    """What a host needs to run tasks in containers.
+class RemoteJob(Protocol):
+    """A job that goes on without its launcher. Each method raises HostError if nobody answers."""
 
-    Attributes:
-      engine: the container engine's command, such as `docker`.
-      image: the name of the image.
-      records: the host's folder with the training's records, relative to the working directory.
-      data: the data folder that the cluster's description names; None if it names none.
-    """
+    def state(self) -> str:
+        """Returns its name and state in words; "" once it is over."""
 
-    engine: str
-    image: str
-    records: str
-    data: Optional[str]
+    def end(self, *, now: bool) -> list[str]:
+        """Ends it, waits for that, and returns what was ended; with `now`, it need not save."""
 
 
-class Backend(Kind):
+class Backend(BackendFacts):
     """Runs jobs in one kind of place, such as hosts behind ssh or a Slurm cluster.
 
     A backend with a transport has an agent on each host, and needs little else. One without
@@ -43,15 +36,18 @@ class Backend(Kind):
     Attributes:
       transport: how the launcher reaches an agent on each host; None if there are no agents.
       is_checked_first: whether `up` checks the hosts before it starts a job.
-      is_lasting: whether a job writes its run's folder itself, so that it can be followed and
-        stopped when its launcher is gone.
-      can_rejoin: whether a new launcher, also on another machine, can follow a job that was left.
+      job_writes_log: whether a job writes the log of its run itself, on a file system that it
+        shares with the launcher. Otherwise a new launcher has to follow a job that was left.
     """
 
     transport: ClassVar[Optional[Transport]] = None
     is_checked_first: ClassVar[bool] = False
-    is_lasting: ClassVar[bool] = False
-    can_rejoin: ClassVar[bool] = False
+    job_writes_log: ClassVar[bool] = False
+
+    @property
+    def survives(self) -> bool:
+        """Whether a job survives its launcher, since a scheduler runs it rather than agents."""
+        return self.transport is None
 
     def plan(self, job: Job) -> list[Document]:
         """Returns shell lines, scripts or manifests that run the job by hand.
@@ -69,33 +65,36 @@ class Backend(Kind):
 
     def plan_text(self, job: Job) -> str:
         """Returns the plan for people: what is submitted, or a description of every task."""
-        return show.as_documents(self.plan(job)) if self.transport is None else show.as_text(job)
+        return show.as_documents(self.plan(job)) if self.survives else show.as_text(job)
 
     def output_folder(self, job: Job) -> Optional[str]:
         """Returns the folder to which training writes its results, as a path on the master's host.
 
         None if that is no folder of a host.
         """
-        lead = next((task for task in job.tasks if task.is_lead), None)
-        return None if lead is None else lead.host.folder(job.folder("output"))
+        return job.chief.host.folder(job.folder("output"))
 
-    def containers(self, job: Job) -> Optional[ContainerNeeds]:
-        """Returns what the hosts need to run the tasks in containers; None if they run in none.
+    def needs(self, job: Job) -> HostNeeds:
+        """Returns what the hosts need to run the tasks.
 
         Raises:
-          LaunchError: the training's arguments name folders that do not exist in the containers.
+          LaunchError: the training's arguments name folders that do not exist in containers.
         """
-        return None
+        return HostNeeds(job.folder("data"))
 
-    def check(self, job: Job) -> list[str]:
-        """Returns what a scheduler says about a job before it is submitted.
+    def check(self, job: Job) -> Checked:
+        """Examines the hosts, or asks a scheduler about a job before it is submitted.
 
         Raises:
           LaunchError: the job would never start, or this backend cannot ask.
         """
-        raise LaunchError(f"check examines hosts, but {self.name} chooses them when the job starts")
+        if self.transport is None:
+            words = f"check examines hosts, but {self.name} chooses them when the job starts"
+            raise LaunchError(words)
+        with stop_signals() as stops:
+            return examine(job, self.needs(job), self.transport, stops)
 
-    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Starts the job and follows it; leaves nothing of an ended job behind.
 
         Shows on `display`, which the run's log receives, the lines of the tasks, and writes their
@@ -107,16 +106,16 @@ class Backend(Kind):
         assert self.transport is not None
         return run_with_agents(job, folder, self.transport, display)
 
-    def going_on(self, record: Record) -> str:
-        """Returns the state, in words, of a job that goes on without its launcher; "" if none does.
+    def job_of(self, record: Record) -> Optional[RemoteJob]:
+        """Returns the job of a run that goes on without its launcher; None if there is none.
 
         Args:
           record: the content of the run's `run.json`.
         """
-        return ""
+        return None
 
-    def rejoin(self, folder: RunFolder, display: Display) -> Outcome:
-        """Follows a job that goes on without its launcher to its end, if this `can_rejoin`.
+    def rejoin(self, folder: RunFolder, display: Display) -> Result:
+        """Follows a job that goes on without its launcher to its end.
 
         Raises:
           LaunchError: it cannot be followed.
@@ -126,10 +125,6 @@ class Backend(Kind):
     def known(self, run_id: str) -> Optional[Record]:
         """Returns the record of a run that is in the cluster, also of another machine; or None."""
         return None
-
-    def stop(self, record: Record, *, now: bool) -> None:
-        """Ends a job without a launcher and waits for its end; with `now`, tasks need not save."""
-        raise NotImplementedError
 
     def clean(self, record: Record) -> list[str]:
         """Ends what is left of a run whose launcher is gone.
@@ -145,6 +140,8 @@ class Backend(Kind):
         Raises:
           HostError: a host or the cluster could not be reached, or something did not end in time.
         """
-        assert self.transport is not None
+        if self.transport is None:
+            job = self.job_of(record)
+            return [] if job is None else job.end(now=False)
         with stop_signals() as stops:
-            return sweep(record, self.transport, stops)
+            return reap(record, self.transport, stops)

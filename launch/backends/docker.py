@@ -22,15 +22,16 @@ from typing import Optional
 from launch.agent.containers import CODE, DATA, OUTPUT, gpu_words, mount, needs
 from launch.agent.processes import RUN
 from launch.backends import local, ssh
-from launch.backends.base import Backend, ContainerNeeds
+from launch.backends.base import Backend
 from launch.cluster import show
 from launch.cluster.host_list import is_this_machine
 from launch.cluster.model import COMMAND_NAME, Cluster, Host
 from launch.cluster.show import Document, variables
 from launch.cluster.tasks import SCRIPT, Job, Task, folder_of
 from launch.cluster.yaml_section import matching, option, setting, yes_or_no
+from launch.connect.host_check import HostNeeds
 from launch.errors import LaunchError
-from launch.record.outcome import Outcome
+from launch.record.result import Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import run_with_agents
@@ -49,7 +50,7 @@ _OURS = (
 _USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
 _USER = f"--user={_USER_IDS}"
 # What training can do without. Programs of the user's own may need some of it: `restricted: false`.
-_RESTRICTIONS = (
+_HARDENING = (
     "--cap-drop=ALL",
     "--security-opt=no-new-privileges",
     "--read-only",
@@ -81,21 +82,14 @@ class DockerSettings:
     options: tuple[str, ...] = setting((), option(r"[^\0-\x1f\x7f-\x9f]", _OURS))
 
 
-def settings_of(cluster: Cluster) -> DockerSettings:
-    """Returns the settings of the `docker:` section, or the defaults if there is no section."""
-    found: DockerSettings = cluster.settings.get("docker", DockerSettings())
-    return found
-
-
 def is_here(host: Host) -> bool:
     """Returns whether an agent needs no ssh: the host is this machine, and no user is named."""
     return host.user is None and is_this_machine(host.name)
 
 
 def _command(host: Host, words: Sequence[str], line: str, lease_secs: float) -> list[str]:
-    if is_here(host):
-        return [sys.executable, *words[1:]]
-    return ssh.TRANSPORT.command(host, words, line, lease_secs)
+    here = [sys.executable, *words[1:]]
+    return here if is_here(host) else ssh.TRANSPORT.command(host, words, line, lease_secs)
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
@@ -116,30 +110,28 @@ class Docker(Backend):
         """Returns for each host a line that makes its output folder, and runs its containers."""
         output = _folders(job.cluster)[OUTPUT]
         return show.shell_documents(
-            planned(job, _USER),
+            planned(job),
             lambda host: f"mkdir -p {show.quoted_path(host.folder(output))}",
             line,
         )
 
     def plan_text(self, job: Job) -> str:
         """Describes every task, with its `docker run` command quoted for a shell."""
-        return show.as_text(planned(job, _USER), line)
+        return show.as_text(planned(job), line)
 
-    def output_folder(self, job: Job) -> Optional[str]:
+    def output_folder(self, job: Job) -> str:
         """Returns the folder on the master's host that its container writes its results to."""
-        lead = next((task for task in job.tasks if task.is_lead), None)
-        return None if lead is None else lead.host.folder(_on_hosts(job, "output", OUTPUT))
+        return job.chief.host.folder(checked_folders(job)["output"])
 
-    def containers(self, job: Job) -> ContainerNeeds:
+    def needs(self, job: Job) -> HostNeeds:
         """Returns the engine, the image and the data folder that the hosts need."""
-        check_folders(job)
-        settings, records = settings_of(job.cluster), _on_hosts(job, "data", DATA)
-        return ContainerNeeds(settings.engine, settings.image, records, settings.data)
+        settings, records = job.cluster.section(DockerSettings), checked_folders(job)["data"]
+        return HostNeeds(records, settings.engine, settings.image, settings.data)
 
-    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Runs a container for each task, under an agent on each host."""
-        check_folders(job)
-        engine = settings_of(job.cluster).engine
+        checked_folders(job)
+        engine = job.cluster.section(DockerSettings).engine
         folder.add(engine=engine)
         return run_with_agents(
             job,
@@ -158,23 +150,19 @@ def for_agents(job: Job, run_id: str) -> Job:
     return replace(job, tasks=tuple(_with_command(job, task, run_id, words) for task in job.tasks))
 
 
-def planned(job: Job, *first: str) -> Job:
+def planned(job: Job) -> Job:
     """Returns the job with the commands that agents would run, as far as they are known here.
 
-    Args:
-      job: the job.
-      *first: options to add before all others.
-
     Raises:
-      LaunchError: `check_folders` refuses a folder.
+      LaunchError: `checked_folders` refuses a folder.
     """
-    check_folders(job)
+    checked_folders(job)
     tasks = []
     for task in job.tasks:
         chosen = [] if task.devices.gpus is None else ["CUDA_VISIBLE_DEVICES"]
         names = ["TF_CONFIG", *variables(job), *chosen]
-        words = [*first, *(f"--env={name}" for name in names)]
-        words += gpu_words(settings_of(job.cluster).engine) if task.devices.gpus else []
+        words = [_USER, *(f"--env={name}" for name in names)]
+        words += gpu_words(job.cluster.section(DockerSettings).engine) if task.devices.gpus else []
         words += [
             mount(task.host.folder(source), target, readonly=readonly)
             for source, target, readonly in _mounts(job.cluster)
@@ -189,40 +177,32 @@ def line(task: Task) -> str:
     return " ".join(map(_for_a_shell, task.argv))
 
 
-def check_folders(job: Job) -> None:
-    """Checks that the data and output folders are mounted from the hosts.
+def checked_folders(job: Job) -> dict[str, str]:
+    """Returns the hosts' folders for training's `data` and `output`, from the working directory.
 
-    Anything else would be missing in the container, or lost with it.
+    Anything that is not mounted from the hosts would be missing in the container, or lost with it.
 
     Raises:
       LaunchError: `--data-dir` or `--output-dir`, which start from `--work-dir`, is outside the
         mounted folders.
     """
-    for name, place in (("data", DATA), ("output", OUTPUT)):
+    found = {}
+    for name, target in (("data", DATA), ("output", OUTPUT)):
         chosen = job.folder(name)
-        if _below(chosen, place) is None:
+        below = posixpath.relpath(posixpath.join(CODE, chosen), target)
+        if below.partition("/")[0] == "..":
             too = " and --work-dir" if folder_of(job.arguments, "work_dir") else ""
             raise LaunchError(
-                f"--{name}-dir {chosen}: in a container it is {place}; leave it{too} out, and name "
-                f"the hosts' folder with `docker: {{{name}: {chosen}}}`"
+                f"--{name}-dir {chosen}: in a container it is {target}; leave it{too} out, and "
+                f"name the hosts' folder with `docker: {{{name}: {chosen}}}`"
             )
-
-
-def _on_hosts(job: Job, name: str, place: str) -> str:
-    """Returns the hosts' folder that training calls `--NAME-dir`, from the working directory."""
-    below = _below(job.folder(name), place) or "."
-    return posixpath.normpath(posixpath.join(_folders(job.cluster)[place], below))
-
-
-def _below(folder: str, place: str) -> Optional[str]:
-    """Returns a container's folder relative to the mount `place`; None if it is outside."""
-    path = posixpath.relpath(posixpath.join(CODE, folder), place)
-    return None if path.partition("/")[0] == ".." else path
+        found[name] = posixpath.normpath(posixpath.join(_folders(job.cluster)[target], below))
+    return found
 
 
 def _folders(cluster: Cluster) -> dict[str, str]:
     """Returns the hosts' folders by what they are in the containers of all tasks but ps."""
-    settings = settings_of(cluster)
+    settings = cluster.section(DockerSettings)
     return {DATA: settings.data or "data", OUTPUT: settings.output or "output"}
 
 
@@ -241,7 +221,7 @@ def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Ta
       words: the options that belong to this task alone. Variables are given by name: their values
         are in the client's environment, so that no process list shows them.
     """
-    settings = settings_of(job.cluster)
+    settings = job.cluster.section(DockerSettings)
     argv = (
         settings.engine,
         "run",
@@ -251,7 +231,7 @@ def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Ta
         "--network=host",
         "--pull=never",  # a public registry may hold another image of this name
         "--log-driver=none",  # the client gets the output; another copy would fill the disk
-        *(_RESTRICTIONS if settings.restricted else ()),
+        *(_HARDENING if settings.restricted else ()),
         *settings.options,
         settings.image,
         posixpath.join(CODE, job.cluster.program or SCRIPT),

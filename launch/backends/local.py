@@ -1,7 +1,6 @@
 """The local backend: each task is a process on this machine, under one agent."""
 
 import os
-from typing import Optional
 
 from launch.backends.base import Backend
 from launch.cluster.model import FREE_PORTS
@@ -24,7 +23,6 @@ class Local(Backend):
     default_ports = FREE_PORTS
     transport = TRANSPORT
 
-    def output_folder(self, job: Job) -> Optional[str]:
+    def output_folder(self, job: Job) -> str:
         """Returns the folder of the results; the tasks start in this process's folder."""
-        folder = super().output_folder(job)
-        return None if folder is None else os.path.abspath(os.path.expanduser(folder))
+        return os.path.abspath(os.path.expanduser(job.chief.host.folder(job.folder("output"))))

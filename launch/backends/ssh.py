@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 
 from launch.backends.base import Backend
-from launch.backends.tools import PYTHON, Meanings, last_line, meaning
 from launch.cluster.model import Host
 from launch.connect.link import Transport
+from launch.connect.tools import PYTHON, Meanings, last_line, meaning
 
 _FLAGS = ("-T", "-a", "-x", "-k")  # no terminal, no agent, no X11, no credentials of GSSAPI
 _OPTIONS = (

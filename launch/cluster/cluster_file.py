@@ -1,5 +1,6 @@
 """Reads a cluster from a YAML file and checks it strictly; docs/launch.md shows the keys."""
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -8,33 +9,20 @@ from typing import Any, Optional
 
 import yaml
 
-from launch.cluster.host_list import (
-    chosen_hosts,
-    expand,
-    is_this_machine,
-    named,
-    nameless_host,
-)
-from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Kind, Limits, host_name
-from launch.cluster.yaml_section import (
-    Node,
-    Section,
-    keys_of,
-    matching,
-    read,
-    read_fields,
-    read_settings,
-    whole,
-)
+from launch.cluster.host_list import chosen_hosts, expand, is_this_machine, nameless_host
+from launch.cluster.model import CHIEFS, TASK_TYPES, BackendFacts, Cluster, Host, Limits, host_name
+from launch.cluster.yaml_section import Node, Section, keys_of, matching, read, read_fields, whole
 from launch.errors import LaunchError
 
+Backends = Mapping[str, BackendFacts]  # by their names
 
-def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None) -> Cluster:
+
+def read_cluster(path: str, backends: Backends, on: Optional[str] = None) -> Cluster:
     """Reads and checks a cluster file.
 
     Args:
       path: the path of the file.
-      kinds: backend name -> its kind, for every backend that the file may name.
+      backends: name -> backend, for every one that the file may name.
       on: the name of the backend to use instead of the one in the file.
 
     Raises:
@@ -42,42 +30,41 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
         begins with `lab.yaml:12:`.
     """
     top = read(path)
-    is_known = matching("|".join(map(re.escape, kinds)), f"one of {', '.join(kinds)}")
-    own_backend = top.take("backend", is_known, "ssh")
-    kind = kinds[on or own_backend]
-    key = "tasks" if kind.chooses_hosts else "hosts"
+    is_known = matching("|".join(map(re.escape, backends)), f"one of {', '.join(backends)}")
+    own = top.take("backend", is_known, "ssh")
+    backend = backends[on or own]
+    key = "tasks" if backend.chooses_hosts else "hosts"
     hosts_node = top.node_of(key)
     if hosts_node is None:
         raise top.error(top.node, f"{key} is missing; `init` writes a file that has it")
-    if kind.chooses_hosts and "user" in top.left:
-        rule = f"user is for logins by ssh; {kind.name} has none, so leave it out"
+    if not backend.chooses_hosts:
+        hosts = _hosts(top, hosts_node)
+    elif "user" in top.left:
+        rule = f"user is for logins by ssh; {backend.name} has none, so leave it out"
         raise top.error(top.left["user"][0], rule)
-    hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
-    if kind.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):
-        rule = f"{kind.name} runs all tasks on this machine; list localhost alone, or run on ssh"
+    else:
+        counts = dict(_counts(Section(top.path, hosts_node, "tasks")))
+        nodes = top.take("nodes", whole(1, 10_000), None)
+        with top.at(hosts_node):
+            hosts = chosen_hosts(backend, counts, nodes, _placed(read_fields(top, Host)))
+    if backend.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):
+        rule = f"{backend.name} runs all tasks on this machine; list localhost alone, or run on ssh"
         raise top.error(hosts_node, rule)
-    said = {"ports": kind.default_ports, **read_fields(top, Cluster)}
+    said = {"ports": backend.default_ports, **read_fields(top, Cluster)}
     # The section of every backend is checked, not only that of the backend that runs the job.
-    sections: dict[str, Any] = {
-        name: read_settings(section, settings)
-        for name in ("limits", *kinds)
-        if name in top.left
-        and (settings := Limits if name == "limits" else kinds[name].settings)
-        and (section := top.section(name)) is not None
-    }
-    said["limits"], said["settings"] = sections.pop("limits", Limits()), sections
+    said |= _sections(top, backends, Limits(), {})
     top.finish()
     with top.at(hosts_node):
-        return Cluster(hosts=hosts, backend=kind.name, source=path, **said)
+        return Cluster(hosts=hosts, backend=backend.name, source=path, **said)
 
 
-def with_setting(cluster: Cluster, pair: str, kinds: Mapping[str, Kind]) -> Cluster:
+def with_setting(cluster: Cluster, pair: str, backends: Backends) -> Cluster:
     """Returns the cluster with another value of one key of a cluster file.
 
     Args:
       cluster: the cluster.
       pair: the key and its value, `slurm.partition=gpu`; a list is written as `[a, b]`.
-      kinds: backend name -> its kind.
+      backends: name -> backend.
 
     Raises:
       LaunchError: there is no such key, or its value is wrong.
@@ -95,26 +82,28 @@ def with_setting(cluster: Cluster, pair: str, kinds: Mapping[str, Kind]) -> Clus
         node = yaml.MappingNode("", [(yaml.ScalarNode("", key), node)])
     top = Section(f"--set {keys}", node, "a cluster file")
     said, of_hosts = _added(cluster, read_fields(top, Cluster)), read_fields(top, Host)
-    for name in ("limits", *kinds):
-        if name not in top.left:
-            continue
-        settings = Limits if name == "limits" else kinds[name].settings
-        section = top.section(name)
-        if settings is None or section is None:
-            raise LaunchError(f"--set {keys}: {name} has no settings")
-        before = cluster.limits if name == "limits" else cluster.settings.get(name, settings())
-        after = replace(before, **_added(before, read_fields(section, settings)))
-        section.finish()
-        said |= (
-            {name: after} if name == "limits" else {"settings": {**cluster.settings, name: after}}
-        )
+    said |= _sections(top, backends, cluster.limits, cluster.settings)
     top.finish()
     hosts = tuple(replace(host, **of_hosts) for host in cluster.hosts)
     return replace(cluster, hosts=hosts, **said)
 
 
+def _sections(
+    top: Section, backends: Backends, limits: Limits, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the limits and settings of a cluster as the sections of a file change them."""
+    found: dict[str, Any] = {"limits": limits, **settings}
+    for name in [name for name in ("limits", *backends) if name in top.left]:
+        kind = Limits if name == "limits" else backends[name].settings
+        if kind is not None and (section := top.section(name)) is not None:
+            said, before = read_fields(section, kind), found.get(name)
+            found[name] = replace(before, **_added(before, said)) if before else kind(**said)
+            section.finish()
+    return {"limits": found.pop("limits"), "settings": found}
+
+
 def _added(before: object, said: dict[str, Any]) -> dict[str, Any]:
-    """Returns fields of a dataclass as --set says, which adds to those that are mappings."""
+    """Returns new values of a dataclass's fields; what is a mapping is added to that before."""
     mappings = {f.name for f in keys_of(type(before)).values() if f.metadata["key_rule"]}
     return {
         name: tuple({**dict(getattr(before, name)), **dict(value)}.items())
@@ -146,18 +135,10 @@ def _words(top: Section, node: Node) -> list[Node]:
     return [yaml.ScalarNode(node.tag, name, node.start_mark, node.end_mark) for name in names]
 
 
-def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
-    """Distributes the tasks over hosts that a scheduler will choose."""
-    counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
-    nodes = top.take("nodes", whole(1, 10_000), None)
-    with top.at(tasks_node):
-        return chosen_hosts(kind, counts, nodes, _placed(read_fields(top, Host)))
-
-
 def _host(top: Section, node: Node, shared: dict[str, Any]) -> Host:
     """Reads one host: a name, with or without `user@`, or a mapping with settings of its own."""
     if isinstance(node, yaml.ScalarNode):
-        return top.parse("host", node, lambda word: named(_placed(shared), word))
+        return top.parse("host", node, _placed(shared).named)
     section = Section(top.path, node, "a host")
     name = section.take("name", host_name, "")
     if not name:
@@ -183,8 +164,38 @@ def _placed(said: dict[str, Any]) -> Host:
 def _counts(roles: Section) -> tuple[tuple[str, int], ...]:
     """Reads the number of tasks of each type."""
     whole_number = whole(0, 1000)
-    found = [(one, count) for one in TASK_TYPES if (count := roles.take(one, whole_number, 0))]
+    found = [(kind, count) for kind in TASK_TYPES if (count := roles.take(kind, whole_number, 0))]
     roles.finish()
     if not found:
-        raise roles.error(roles.node, f"{roles.name} must name a task, such as {LEADS[0]}: 1")
+        raise roles.error(roles.node, f"{roles.name} must name a task, such as {CHIEFS[0]}: 1")
     return tuple(found)
+
+
+def as_text(cluster: Cluster, keys: Mapping[str, Any]) -> str:
+    """Returns a cluster on chosen hosts as the text of a cluster file, one key on each line.
+
+    It has every key that a file can set for hosts and tasks, but `environment`, whose values may be
+    secrets.
+
+    Args:
+      cluster: the cluster.
+      keys: further keys of the file.
+    """
+    counts = {kind: cluster.count(kind) for kind in TASK_TYPES if cluster.count(kind)}
+    content = {"backend": cluster.backend, "tasks": counts, **keys}
+    content |= {**_said(cluster.hosts[0]), **_said(cluster), "limits": _said(cluster.limits)}
+    content.pop("environment", None)
+    # JSON is valid YAML, and json.dumps writes each value on one line.
+    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
+    return "\n".join(lines)
+
+
+def _said(settings: object) -> dict[str, Any]:
+    """Returns the keys with which a file sets the fields of a dataclass, as `read_fields` reads."""
+    found = {}
+    for key, known in keys_of(type(settings)).items():
+        value = getattr(settings, known.name)
+        if value != known.default or not isinstance(value, (type(None), bool, tuple)):
+            is_plain = isinstance(value, (str, int, float, tuple))
+            found[key] = value if is_plain else "off" if value is None else str(value)
+    return found

@@ -12,16 +12,7 @@ from pathlib import Path
 from typing import Optional, Union
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import (
-    FREE_PORTS,
-    LEADS,
-    MAX_TASKS,
-    USER_NAME,
-    Cluster,
-    Host,
-    Kind,
-    host_name,
-)
+from launch.cluster.model import CHIEFS, FREE_PORTS, MAX_TASKS, BackendFacts, Cluster, Host
 from launch.errors import LaunchError
 
 # The folder that holds this package, and in a checkout cifar10_main.py.
@@ -45,6 +36,9 @@ def code_folder() -> str:
     return here if is_code else str(ROOT)
 
 
+SETUP_PYTHON = ".venv/bin/python"  # of the venv that `setup` and `make venv` make
+
+
 def default_python() -> str:
     """Returns the Python that runs the training if nothing else is said.
 
@@ -53,7 +47,7 @@ def default_python() -> str:
     """
     if IS_INSTALLED:
         return sys.executable
-    return ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python3"
+    return SETUP_PYTHON if Path(sys.prefix) == ROOT / ".venv" else "python3"
 
 
 def is_this_machine(name: str) -> bool:
@@ -77,19 +71,6 @@ def nameless_host(python: Optional[str] = None, workdir: Optional[str] = None) -
       workdir: the folder with the code on the hosts; by default, `code_folder()`.
     """
     return Host("", "", (), workdir or code_folder(), python=python or default_python())
-
-
-def named(base: Host, word: str) -> Host:
-    """Returns a copy of `base` with the name, and the user if given, of NAME or USER@NAME.
-
-    Raises:
-      LaunchError: `word` has another form, or a port.
-    """
-    user, at, name = word.rpartition("@")
-    if at and not re.fullmatch(USER_NAME, user):
-        raise LaunchError(f"{user!r} is not a user: it must be a name of letters, digits, . _ -")
-    name = host_name(name)
-    return replace(base, name=name, address=name, user=user or base.user)
 
 
 _RANGES = re.compile(r"\[([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)\]")
@@ -124,7 +105,10 @@ def _numbers(part: str) -> list[str]:
     return [str(number).zfill(len(first)) for number in range(int(first), end + 1)]
 
 
-def counts_of(workers: int, ps: int, evaluator: bool = False) -> dict[str, int]:
+Counts = Mapping[str, int]  # task type -> the number of tasks
+
+
+def counts_of(workers: int, ps: int, evaluator: bool = False) -> Counts:
     """Returns how many tasks of each type a job has; with an evaluator, its master is a chief."""
     counts = {"chief" if evaluator else "master": 1, "worker": workers, "ps": ps}
     return {**counts, "evaluator": int(evaluator)}
@@ -168,23 +152,19 @@ def read_hostfile(path: str) -> dict[str, int]:
 
 
 def from_hosts(
-    names: Union[str, Mapping[str, int]],
-    python: Optional[str] = None,
-    workdir: Optional[str] = None,
-    evaluator: bool = False,
+    names: Union[str, Mapping[str, int]], evaluator: bool = False, **place: Optional[str]
 ) -> Cluster:
     """Makes a cluster with a master on the first host, a worker on each other, and a ps on each.
 
     Args:
       names: host names or addresses, with or without `user@`, separated by commas; see `expand`. Or
         host -> the number of its workers, of which the first host's first one is the master.
-      python: the same as for `nameless_host`.
-      workdir: the same as for `nameless_host`.
       evaluator: whether to add an evaluator on the last host; the master is then called chief.
+      **place: `python` and `workdir`, as for `nameless_host`.
     """
-    base = nameless_host(python, workdir)
+    base = nameless_host(**place)
     slots = [(name, 1) for name in expand(names)] if isinstance(names, str) else names.items()
-    hosts = [named(base, name) for name, _ in slots]
+    hosts = [base.named(name) for name, _ in slots]
     roles = [{"worker": count, "ps": 1} for _, count in slots]
     roles[0] = {"chief" if evaluator else "master": 1, "worker": roles[0]["worker"] - 1, "ps": 1}
     roles[-1].update({"evaluator": 1} if evaluator else {})
@@ -192,48 +172,45 @@ def from_hosts(
 
 
 def on_this_machine(
-    workers: int,
-    ps: int,
-    python: Optional[str] = None,
-    workdir: Optional[str] = None,
-    evaluator: bool = False,
+    workers: int, ps: int, evaluator: bool = False, **place: Optional[str]
 ) -> Cluster:
     """Makes a cluster of processes on this machine, with free ports.
 
     Args:
       workers: the number of workers besides the master.
       ps: the number of parameter servers.
-      python: the Python that runs the training; by default, the launcher's own.
-      workdir: the folder with the code; by default, `code_folder()`.
       evaluator: whether to add an evaluator; the master is then called chief.
+      **place: `python`, by default the launcher's own, and `workdir`, as for `nameless_host`.
     """
-    place = nameless_host(python or sys.executable, os.path.abspath(workdir or code_folder()))
-    here = replace(place, name="localhost", address="127.0.0.1", agent_python=sys.executable)
+    base = nameless_host(**{**place, "python": place.get("python") or sys.executable})
+    here = replace(base, name="localhost", address="127.0.0.1", agent_python=sys.executable)
+    here = replace(here, workdir=os.path.abspath(base.workdir))
     hosts = (_with_roles(here, counts_of(workers, ps, evaluator)),)
     return Cluster(hosts, backend="local", ports=FREE_PORTS, source="--on local")
 
 
-def _with_roles(host: Host, counts: Mapping[str, int]) -> Host:
+def _with_roles(host: Host, counts: Counts) -> Host:
     return replace(host, roles=tuple((role, count) for role, count in counts.items() if count))
 
 
 def on_chosen_hosts(
-    kind: Kind, counts: Mapping[str, int], num_hosts: Optional[int] = None, **place: Optional[str]
+    backend: BackendFacts, counts: Counts, num_hosts: Optional[int] = None, **place: Optional[str]
 ) -> Cluster:
     """Makes a cluster on hosts that a scheduler will choose; see `chosen_hosts`."""
-    hosts = chosen_hosts(kind, counts, num_hosts, nameless_host(**place))
-    return Cluster(hosts, backend=kind.name, ports=kind.default_ports, source=f"--on {kind.name}")
+    hosts = chosen_hosts(backend, counts, num_hosts, nameless_host(**place))
+    ports, source = backend.default_ports, f"--on {backend.name}"
+    return Cluster(hosts, backend=backend.name, ports=ports, source=source)
 
 
 def chosen_hosts(
-    kind: Kind, counts: Mapping[str, int], num_hosts: Optional[int], base: Host
+    backend: BackendFacts, counts: Counts, num_hosts: Optional[int], base: Host
 ) -> tuple[Host, ...]:
     """Distributes tasks over hosts in turns: first the trainers, then the ps and the evaluator.
 
     Until a scheduler has chosen the hosts, they are called `node0`, `node1` and so on.
 
     Args:
-      kind: a backend that chooses the hosts.
+      backend: the backend, which chooses the hosts.
       counts: task type -> the number of tasks.
       num_hosts: the number of hosts; by default, one for each trainer, which the ps share. It must
         be None for a backend that gives each task its own host.
@@ -243,12 +220,10 @@ def chosen_hosts(
       LaunchError: there are more hosts than tasks, or `num_hosts` is given where each task has its
         own host.
     """
-    order = Counter({role: counts.get(role, 0) for role in (*LEADS, "worker", "ps", "evaluator")})
+    order = Counter({role: counts.get(role, 0) for role in (*CHIEFS, "worker", "ps", "evaluator")})
     types = list(order.elements())
     num_trainers = len(types) - order["ps"] - order["evaluator"]
-    if kind.host_per_task and num_hosts is not None:
-        raise LaunchError(f"{kind.name} chooses nodes itself, a pod for each task; leave them out")
-    num_hosts = num_hosts or (len(types) if kind.host_per_task else max(1, num_trainers))
+    num_hosts = backend.num_hosts(len(types), num_trainers, num_hosts)
     if num_hosts > len(types):
         raise LaunchError(
             f"{num_hosts} nodes are too many for {len(types)} tasks; use at most {len(types)}"

@@ -10,14 +10,18 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field
-from typing import Any, ClassVar, Optional
+from dataclasses import MISSING, dataclass, field, replace
+from typing import Any, ClassVar, Optional, TypeVar
 
 from launch.cluster.yaml_section import matching, seconds, seconds_or_off, setting, whole
 from launch.errors import LaunchError
 
-LEADS = ("master", "chief")
+T = TypeVar("T")
+
+CHIEFS = ("master", "chief")
 TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
+# What reads records. Ports, GPUs and cores are assigned in this order; an evaluator has no port.
+TRAINERS = (*CHIEFS, "worker", "evaluator")
 
 MAX_TASKS = 2_000
 FIRST_PORT = 2222  # for the first trainer of a host; its first ps takes the next port
@@ -100,6 +104,19 @@ class Host:
         """Returns the number of this host's tasks of these types."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
 
+    def named(self, word: str) -> "Host":
+        """Returns a copy with the name, and the user if given, of NAME or USER@NAME.
+
+        Raises:
+          LaunchError: `word` has another form, or a port.
+        """
+        user, at, name = word.rpartition("@")
+        if at and not re.fullmatch(USER_NAME, user):
+            rule = "it must be a name of letters, digits, . _ -"
+            raise LaunchError(f"{user!r} is not a user: {rule}")
+        name = host_name(name)
+        return replace(self, name=name, address=name, user=user or self.user)
+
     def folder(self, path: str) -> str:
         """Returns the path of a folder that is named from `workdir`; one in the home stays."""
         return path if path.startswith("~/") else posixpath.join(self.workdir, path)
@@ -107,10 +124,10 @@ class Host:
     @property
     def trains(self) -> bool:
         """Whether a task on this host reads records, as all types but ps do."""
-        return self.count(*LEADS, "worker", "evaluator") > 0
+        return self.count(*TRAINERS) > 0
 
 
-class Kind:
+class BackendFacts:
     """The facts about a backend that the description of a cluster depends on.
 
     Attributes:
@@ -118,7 +135,6 @@ class Kind:
         file.
       chooses_hosts: whether the backend chooses the hosts; users then give only the number of
         tasks of each type.
-      host_per_task: whether a backend that chooses the hosts gives each task its own host.
       is_this_machine: whether the backend runs all tasks on the launcher's machine.
       has_image: whether tasks run in an image, which has its own Python and code.
       default_ports: the ports of a cluster whose description gives none.
@@ -128,11 +144,14 @@ class Kind:
 
     name: ClassVar[str]
     chooses_hosts: ClassVar[bool] = False
-    host_per_task: ClassVar[bool] = False
     is_this_machine: ClassVar[bool] = False
     has_image: ClassVar[bool] = False
     default_ports: ClassVar[int] = FIRST_PORT
     settings: ClassVar[Optional[type]] = None
+
+    def num_hosts(self, num_tasks: int, num_trainers: int, asked: Optional[int]) -> int:
+        """Returns over how many hosts a scheduler distributes tasks; `asked` is what users gave."""
+        return asked or max(1, num_trainers)
 
     def arranged(self, cluster: "Cluster") -> "Cluster":
         """Returns the cluster with its tasks on the hosts that the backend's settings ask for."""
@@ -181,7 +200,7 @@ class Cluster:
       gpus_per_task: the number of GPUs of each trainer; None divides a host's GPUs among its
         trainers, and gives none on Kubernetes.
       environment: (name, value) pairs of variables for every task.
-      passed: the names of variables that every task gets with their values in the launcher.
+      pass_environment: the names of variables that every task gets as the launcher has them.
       program: the script that tasks run, from `workdir`; None for cifar10_main.py.
       restarts: how often each task may be started again.
       name: a name for the run, which `list` and schedulers show; None for none.
@@ -195,7 +214,7 @@ class Cluster:
     gpus_per_task: Optional[int] = setting(None, whole(0, 64))
     ports: int = setting(FIRST_PORT, _ports)
     environment: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_VARIABLE)
-    passed: tuple[str, ...] = setting((), _VARIABLE, name="pass_environment")
+    pass_environment: tuple[str, ...] = setting((), _VARIABLE)
     limits: Limits = Limits()
     program: Optional[str] = setting(None, PROGRAM_RULE)
     restarts: int = setting(0, whole(0, 1_000_000))
@@ -207,16 +226,16 @@ class Cluster:
         several = "; `roles:` in a cluster file gives it several tasks"
         _refuse_twice("host", (host.name for host in self.hosts), several)
         _refuse_twice("address", (host.address for host in self.hosts))
-        _refuse_twice("variable", [*(name for name, _ in self.environment), *self.passed])
+        _refuse_twice("variable", [*(name for name, _ in self.environment), *self.pass_environment])
         if self.count(*TASK_TYPES) > MAX_TASKS:
             raise LaunchError(
                 f"{self.count(*TASK_TYPES):,} tasks: a cluster has at most {MAX_TASKS:,}, since "
                 "each task's TF_CONFIG lists all of them; give fewer"
             )
-        leads = self.count(*LEADS)
-        if leads != 1:
+        chiefs = self.count(*CHIEFS)
+        if chiefs != 1:
             raise LaunchError(
-                f"{leads} masters: a cluster has exactly one master or chief; "
+                f"{chiefs} masters: a cluster has exactly one master or chief; "
                 "give one host the role `master: 1`"
             )
         if self.count("evaluator") and self.count("master"):
@@ -230,6 +249,11 @@ class Cluster:
     def count(self, *task_types: str) -> int:
         """Returns how many tasks of these types there are on all hosts."""
         return sum(host.count(*task_types) for host in self.hosts)
+
+    def section(self, settings: type[T]) -> T:
+        """Returns the settings of a backend's section, or their defaults if there is no section."""
+        found = (found for found in self.settings.values() if isinstance(found, settings))
+        return next(found, settings())
 
 
 def _refuse_twice(what: str, names: Iterable[str], hint: str = "") -> None:

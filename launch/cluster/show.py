@@ -101,7 +101,7 @@ def counts(job: Job) -> str:
 
 def variables(job: Job) -> list[str]:
     """Returns the names of all variables that the description gives to the tasks, sorted."""
-    return sorted([*(name for name, _ in job.cluster.environment), *job.cluster.passed])
+    return sorted([*(name for name, _ in job.cluster.environment), *job.cluster.pass_environment])
 
 
 def reached(host: Host) -> str:

@@ -15,16 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from cifar10_program import IS_INSTALLED
-from launch.cluster.model import FREE_PORTS, LEADS, Cluster, Host
+from launch.cluster.model import CHIEFS, FREE_PORTS, TRAINERS, Cluster, Host
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
 PACKAGES = ("cifar10", "cifar10_program", "data_prep")
 CODE = (SCRIPT, *PACKAGES)  # what a task imports from a checkout
 FREE = "free"  # stands in TF_CONFIG for a port that is chosen when the job starts
-
-# Ports, GPUs and cores are assigned in this order; an evaluator has no port.
-_TRAINERS = (*LEADS, "worker", "evaluator")
 
 
 @dataclass(frozen=True)
@@ -75,9 +72,9 @@ class Task:
         return f"{self.task_type}/{self.index}"
 
     @property
-    def is_lead(self) -> bool:
+    def is_chief(self) -> bool:
         """Whether this is the master or chief, whose success ends the job."""
-        return self.task_type in LEADS
+        return self.task_type in CHIEFS
 
 
 @dataclass(frozen=True)
@@ -87,6 +84,11 @@ class Job:
     cluster: Cluster
     arguments: tuple[str, ...]
     tasks: tuple[Task, ...]
+
+    @property
+    def chief(self) -> Task:
+        """The master or chief."""
+        return next(task for task in self.tasks if task.is_chief)
 
     def on(self, host: Host) -> list[Task]:
         """Returns the tasks of one host."""
@@ -136,7 +138,9 @@ def make_job(
             places.append((task_type, counts[task_type], host, port, devices))
             counts[task_type] += 1
             if task_type != "evaluator":
-                spec.setdefault(task_type, []).append(_dial(host.address, port))
+                address = f"[{host.address}]" if ":" in host.address else host.address
+                found_port = FREE if port is None else port
+                spec.setdefault(task_type, []).append(f"{address}:{found_port}")
     spec = {task_type: spec[task_type] for task_type in sorted(spec)}
     tasks = []
     for task_type, index, host, port, devices in places:
@@ -154,16 +158,11 @@ def script_of(cluster: Cluster) -> Optional[str]:
     return cluster.program or (None if IS_INSTALLED else SCRIPT)
 
 
-def _dial(address: str, port: Optional[int]) -> str:
-    bracketed = f"[{address}]" if ":" in address else address
-    return f"{bracketed}:{FREE if port is None else port}"
-
-
 def _tasks_of(
     cluster: Cluster, host: Host, found: Optional[Sequence[int]]
 ) -> Iterator[tuple[str, Optional[int], Devices]]:
     """Yields the type, port and devices of each task of one host: first trainers, then ps."""
-    trainers = [role for role in _TRAINERS for _ in range(host.count(role))]
+    trainers = [role for role in TRAINERS for _ in range(host.count(role))]
     ports = iter(_ports(cluster.ports, host) if found is None else found)
     for i, task_type in enumerate(trainers):
         port = None if task_type == "evaluator" else next(ports)
@@ -191,7 +190,7 @@ TOKEN = "CIFAR10_JOB_TOKEN"
 def with_token(job: Job) -> Job:
     """Returns the job with a new token among its variables, unless the user gives one."""
     cluster = job.cluster
-    if TOKEN in (*dict(cluster.environment), *cluster.passed):
+    if TOKEN in (*dict(cluster.environment), *cluster.pass_environment):
         return job
     variables = (*cluster.environment, (TOKEN, secrets.token_hex(16)))
     return replace(job, cluster=replace(cluster, environment=variables))
@@ -199,7 +198,7 @@ def with_token(job: Job) -> Job:
 
 def num_ports(host: Host) -> int:
     """Returns the number of ports on which a host's tasks listen; an evaluator needs none."""
-    return host.count(*LEADS, "worker", "ps")
+    return host.count(*CHIEFS, "worker", "ps")
 
 
 def _ports(first: int, host: Host) -> list[Optional[int]]:
@@ -213,7 +212,7 @@ def _ports(first: int, host: Host) -> list[Optional[int]]:
     Raises:
       LaunchError: there are too few ports.
     """
-    trainers, ps = host.count(*LEADS, "worker"), host.count("ps")
+    trainers, ps = host.count(*CHIEFS, "worker"), host.count("ps")
     if first == FREE_PORTS:
         return [None] * (trainers + ps)
     turns = [*range(0, 2 * trainers, 2), *range(1, 2 * ps, 2)]

@@ -88,19 +88,8 @@ class Section:
         return self.left.pop(key, (None, None))[1]
 
 
-def read_settings(section: Section, settings: type[T]) -> T:
-    """Reads a whole section into a dataclass whose fields are made with `rules.setting`.
-
-    Raises:
-      LaunchError: a key is unknown, or a value is wrong; the message names the file and the line.
-    """
-    found = settings(**read_fields(section, settings))
-    section.finish()
-    return found
-
-
 def read_fields(section: Section, settings: type) -> dict[str, Any]:
-    """Reads from a section the dataclass fields that are made with `rules.setting`.
+    """Reads from a section the dataclass fields that are made with `setting`.
 
     Returns:
       Field name -> value, without the fields that the section does not set.
@@ -117,7 +106,7 @@ def read_fields(section: Section, settings: type) -> dict[str, Any]:
 
 
 def _value(section: Section, key: str, node: Node, field: "dataclasses.Field[Any]") -> Any:
-    """Reads a field's value in the form that its type asks for; see `rules.setting`."""
+    """Reads a field's value in the form that its type asks for; see `setting`."""
     rule, key_rule = field.metadata["rule"], field.metadata["key_rule"]
     if get_origin(field.type) is not tuple:
         return section.parse(key, node, rule)
@@ -157,9 +146,7 @@ def read(path: str) -> Section:
 Rule = Callable[[str], Any]  # parses a value's text; LaunchError: `must be ..., got ...`
 
 
-def setting(
-    default: Any, rule: Rule, *, key_rule: Optional[Rule] = None, name: Optional[str] = None
-) -> Any:
+def setting(default: Any, rule: Rule, *, key_rule: Optional[Rule] = None) -> Any:
     """Makes a dataclass field that a cluster file can set.
 
     The field's type decides its form in the file: a list for a tuple, a mapping with any keys for a
@@ -169,9 +156,8 @@ def setting(
       default: the value if the file gives none; MISSING if the field has no default.
       rule: the rule for the value, or for each value of a tuple.
       key_rule: the rule for each key, if the field is a tuple of pairs; otherwise None.
-      name: the key in the file; by default, the field's name.
     """
-    return field(default=default, metadata={"rule": rule, "key_rule": key_rule, "name": name})
+    return field(default=default, metadata={"rule": rule, "key_rule": key_rule})
 
 
 def whole(low: int, high: int, others: str = "") -> Callable[[str], int]:
@@ -233,18 +219,6 @@ def option(values: str, ours: str) -> Callable[[str], str]:
     )
 
 
-def said(settings: object) -> dict[str, Any]:
-    """Returns the keys with which a file sets the fields of a dataclass, as `read_fields` reads."""
-    found = {}
-    for key, known in keys_of(type(settings)).items():
-        value = getattr(settings, known.name)
-        if value != known.default or not isinstance(value, (type(None), bool, tuple)):
-            is_plain = isinstance(value, (str, int, float, tuple))
-            found[key] = value if is_plain else "off" if value is None else str(value)
-    return found
-
-
 def keys_of(settings: type) -> "dict[str, dataclasses.Field[Any]]":
     """Returns the keys of a file that set fields of a dataclass -> these fields."""
-    fields = dataclasses.fields(settings)
-    return {one.metadata["name"] or one.name: one for one in fields if "rule" in one.metadata}
+    return {known.name: known for known in dataclasses.fields(settings) if known.metadata}

@@ -119,8 +119,8 @@ class Questions(contextlib.AbstractContextManager["Questions"]):
         return answers
 
 
-def sweep(record: Mapping[str, Any], transport: Transport, stops: Sequence[int]) -> list[str]:
-    """Ends what a run has left behind on its hosts, found by its marks, in parallel.
+def reap(record: Mapping[str, Any], transport: Transport, stops: Sequence[int]) -> list[str]:
+    """Ends what a run has left behind on its hosts, found by its labels, in parallel.
 
     Signals that ask for the end close the connections, and raise SystemExit (128 + n).
 
@@ -134,12 +134,12 @@ def sweep(record: Mapping[str, Any], transport: Transport, stops: Sequence[int])
 
     Raises:
       HostError: a host could not be reached, or its containers could not be removed; the other
-        hosts were swept.
+        hosts were reaped.
     """
-    order = {"do": "sweep", "run": record["run"], "engine": record.get("engine")}
+    order = {"do": "reap", "run": record["run"], "engine": record.get("engine")}
     hosts = [
-        Host(one["name"], one["name"], (), "", one["user"], agent_python=one["agent_python"])
-        for one in record["hosts"]
+        Host(host["name"], host["name"], (), "", host["user"], agent_python=host["agent_python"])
+        for host in record["hosts"]
     ]
     with Questions(transport, stops) as questions:
         answers = questions.ask(hosts, lambda _: order)
@@ -149,5 +149,10 @@ def sweep(record: Mapping[str, Any], transport: Transport, stops: Sequence[int])
     return [
         f"{name}: ended {len(ids)} ({', '.join(ids)})"
         for name, answer in answers.of_all().items()
-        if (ids := [*map(str, answer["pids"]), *(one[:12] for one in answer["containers"])])
+        if (
+            ids := [
+                *map(str, answer["pids"]),
+                *(container[:12] for container in answer["containers"]),
+            ]
+        )
     ]

@@ -11,7 +11,7 @@ from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
 from launch.connect.agent_client import everywhere
 from launch.connect.link import Link, Transport, end
-from launch.errors import HostError
+from launch.errors import HostError, LaunchError
 
 _CLOSE_SECS = 4.0
 _BEATS = 6  # in `lease_secs`
@@ -23,7 +23,7 @@ _UNREAD = 64  # messages of hosts, which may have a megabyte each
 Event = tuple[str, Optional[Link], Message]
 
 
-class Connections:
+class Connections(contextlib.AbstractContextManager["Connections"]):
     """The connections of a run, one to the agent on each host.
 
     Args:
@@ -37,6 +37,7 @@ class Connections:
       events: what the hosts send. Where it is full, they must wait, and their agents leave out
         lines of their tasks that are too many.
       lease_secs: the seconds of silence after which an agent counts as lost.
+      rejoin_secs: for how long a host that cannot be reached is tried again.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Connections:
         containers: Optional[Message] = None,
     ) -> None:
         self.lease_secs = cluster.limits.lease_secs
+        self.rejoin_secs = cluster.limits.rejoin_secs
         self.events: queue.Queue[Event] = queue.Queue(_UNREAD + 2 * len(cluster.hosts))
         self._next_look = 0.0
         self._closed = threading.Event()
@@ -88,8 +90,8 @@ class Connections:
             self._links[host.name] = link
             if len(set(found)) != count:
                 few = f"found {len(set(found))} free ports for {count} tasks"
-                way_out = "end what uses so many, or name some with `ports:`"
-                raise HostError(f"{host.name}: {few}; {way_out}")
+                hint = "end what uses so many, or name some with `ports:`"
+                raise HostError(f"{host.name}: {few}; {hint}")
             return found
 
         def meanwhile() -> None:
@@ -156,16 +158,17 @@ class Connections:
         """Ends a host's connection, and sends nothing more to the host."""
         self._links.pop(host_name).kill()
 
-    def close_all(self) -> None:
-        """Ends every agent that can be reached, and closes every connection."""
-        self._closed.set()
-        end(self._all, _CLOSE_SECS)
+    def __exit__(self, kind: Optional[type[BaseException]], *_: object) -> None:
+        """Ends every agent that can be reached, and closes every connection.
 
-    def abandon(self) -> None:
-        """Closes every connection without a word: the agents end their tasks, which save."""
+        After an error of the launcher, it only closes them: the agents let their tasks save.
+        """
         self._closed.set()
-        for link in self._all:
-            link.hang_up()
+        if kind is None or issubclass(kind, LaunchError):
+            end(self._all, _CLOSE_SECS)
+        else:
+            for link in self._all:
+                link.hang_up()
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(self.lease_secs / _BEATS):
@@ -185,6 +188,6 @@ class Connections:
         )
         self._all.append(link)
         # It tells what an agent leaves behind from what its successor starts.
-        mark = f"{host.name}.{secrets.token_hex(4)}"
-        answer = link.ask({**self._settings, "ports": num_ports, "mark": mark})
+        label = f"{host.name}.{secrets.token_hex(4)}"
+        answer = link.ask({**self._settings, "ports": num_ports, "label": label})
         return link, answer["ports"]

@@ -27,7 +27,7 @@ _OPEN_SECS = 30.0
 LEASE_SECS = 30.0  # of silence, after which a connection without a run may be given up
 
 # Orders that ask -> the event that answers.
-_ANSWERS = {"begin": "hello", "look": "looked", "dial": "dialled", "sweep": "swept"}
+_ANSWERS = {"begin": "ready", "probe": "probed", "check": "checked", "reap": "reaped"}
 
 # Imports the agent's modules from SOURCES: name -> source, which is empty for a package.
 _LOADER = """\
@@ -90,7 +90,7 @@ class Transport:
         login shell, seconds of silence that the connection is to outlast) that returns the
         command to run on this machine.
       explain: a function of (host, exit code, standard error) that returns why the connection
-        ended, and the way out.
+        ended, with a hint what to do.
     """
 
     command: Callable[[Host, Sequence[str], str, float], list[str]]
@@ -117,8 +117,8 @@ class Link:
     Args:
       name: the host's name.
       command: the command that starts the agent, through ssh for another host.
-      explain: a function of (exit code, standard error) that returns why the connection ended, and
-        the way out.
+      explain: a function of (exit code, standard error) that returns why the connection ended,
+        with a hint what to do.
       hear: a function that the reading thread calls with this link and each message except answers
         and heartbeats; the last message is `{"event": "lost"}`.
 
@@ -301,6 +301,6 @@ def start(
             start_new_session=True,
         )
     except OSError as error:
-        ways_out = {errno.ENOENT: "; is it installed?", errno.EMFILE: "; raise `ulimit -n`"}
-        way_out = ways_out.get(error.errno or 0, "")
-        raise HostError(f"{name}: {command[0]}: {error.strerror}{way_out}") from None
+        hints = {errno.ENOENT: "; is it installed?", errno.EMFILE: "; raise `ulimit -n`"}
+        hint = hints.get(error.errno or 0, "")
+        raise HostError(f"{name}: {command[0]}: {error.strerror}{hint}") from None

@@ -1,4 +1,4 @@
-"""Prepares hosts: a few shell scripts over ssh, some of which `tar` here sends an archive.
+"""Prepares hosts: the shell scripts of `scripts/` over ssh; `tar` here sends some an archive.
 
 A host keeps what an earlier call has made, so that the same command goes on where it was. Files are
 replaced once all of them have come.
@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Optional
 
@@ -27,8 +28,6 @@ from launch.connect.link import LEASE_SECS, Transport, start
 from launch.errors import HostError, LaunchError
 
 MARK = "cifar10-setup "  # begins a line to show; login shells and programs print others
-LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
-_PART = ".setup.part"  # the folder for what comes
 _INCOMPLETE = "INCOMPLETE"  # in a folder of records that no reader is to take for a complete one
 _SSH_FAILED = 255  # exit code; others are those of the scripts
 _LONGEST = 1 << 16  # bytes of a line
@@ -36,103 +35,9 @@ _SHOWN = 300  # characters of a line
 _LAST_LINES = 8
 _NO_CODE = ("__pycache__", "built")  # folders
 
-_TOOLS = f"""\
-say() {{ printf '\\n{MARK}%s\\n' "$*"; }}
-fail() {{ say "failed: $*"; exit 1; }}
-finish() {{ say "$*"; exit; }}
-place() {{ case $1 in '~'|'~/'*) printf %s "$HOME${{1#?}}";; *) printf %s "$1";; esac; }}
-hold() {{
-    exec 9>>{LOCK_NAME}
-    flock -n 9 && return
-    say "waits for another setup in $(pwd)"
-    flock 9 || say "no lock in $(pwd); if hosts share it, prepare one at a time: --hosts NAME"
-}}
-end_with_the_launcher() {{
-    exec 3<&0 0</dev/null
-    (cat <&3; kill -9 0) >/dev/null 2>&1 &
-    trap "kill $!" EXIT
-}}
-unpack() {{
-    rm -rf {_PART} && mkdir {_PART} && tar -xof - -C {_PART} &&
-        [ "$(find {_PART} -type f | wc -l)" -eq "$count" ] && (cd {_PART} && is_sent) ||
-        fail "$1 could not be unpacked, or differ from what is here; nothing has changed"
-}}
-"""
-_BEGIN = """\
-say begun
-mkdir -p "$workdir" && cd "$workdir" ||
-    fail "$workdir cannot be used; choose another folder with --workdir"
-"""
 
-# `is_sent` finds what `tar` could not read here: it fills that up with zeros.
-# Files that are not in the archive go, since Python would import them.
-_CODE = f"""\
-is_sent() {{
-    [ "$(find . -type f | LC_ALL=C sort | tr '\\n' '\\0' | xargs -0 cat | sha256sum)" = "$sum  -" ]
-}}
-hold
-unpack "files of the code"
-find {" ".join(PACKAGES)} -name '*.py' 2>/dev/null | while read -r path; do
-    [ -e "{_PART}/$path" ] || rm -f "$path"
-done
-(cd {_PART} && find . -type f) | while read -r path; do
-    mkdir -p "$(dirname "$path")" && mv -f "{_PART}/$path" "$path" || exit
-done && rm -rf {_PART} || fail "the code could not be replaced"
-finish "$count files copied"
-"""
-
-# A folder with the records may be read-only. Their sums come before the archive, since the words of
-# a command have less room than those of thousands of files.
-_RECORDS = f"""\
-sums=$(head -c "$size")
-names=$(echo "$sums" | cut -c 67- | grep '[.]tfrecords$')
-mkdir -p "$folder" && cd "$folder" || fail "$folder cannot be used"
-is_sent() {{ echo "$sums" | sha256sum -c >/dev/null 2>&1; }}
-is_whole() {{
-    [ ! -e {_INCOMPLETE} ] && [ "$(LC_ALL=C ls | grep '[.]tfrecords$')" = "$names" ] && is_sent
-}}
-is_whole && finish "are there"
-hold
-is_whole && finish "are there"
-unpack "the records"
-touch {_INCOMPLETE} && rm -f ./*.tfrecords manifest.json && mv {_PART}/* . &&
-    rm -r {_PART} {_INCOMPLETE} || fail "the records could not be replaced"
-finish "$count files copied"
-"""
-
-_VENV = """\
-end_with_the_launcher
-hold
-name=$venv
-venv=$(readlink -m "$venv")
-if [ -x "$venv/bin/python" ] && cmp -s "$lock" "$venv/.installed.lock"; then
-    finish "$name is there"
-fi
-[ ! -e "$venv" ] || [ -e "$venv/pyvenv.cfg" ] || fail "$name is there and is no venv; move it away"
-rm -rf "$venv"
-fits='import sys, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))'
-for python in python3.11 python3.10 python3.9 python3 python "$agent_python" ''; do
-    "$python" -c "$fits" 2>/dev/null && break
-done
-[ "$python" ] || fail "it has no Python 3.9, 3.10 or 3.11 that can make a venv on PATH; on Debian: \
-apt-get install python3-venv"
-say "makes $name from $lock, which takes one to two minutes"
-"$python" -m venv "$venv" || fail "$python -m venv ended with exit code $?"
-case $lock in *.lock) hashes="--require-hashes --only-binary :all:";; *) hashes=;; esac
-"$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --no-input \
-    --progress-bar off $hashes -r "$lock" || fail "pip ended with exit code $?"
-printf %s "$lock" >"$venv/.installed" && cp "$lock" "$venv/.installed.lock"
-finish "$name made"
-"""
-
-# Training works without the kernels, so nothing fails here.
-_KERNELS = """\
-end_with_the_launcher
-hold
-lines=$("$python" -m cifar10.kernels.build 2>&1) && finish "are compiled"
-why=$(echo "$lines" | grep -m1 'are not available' || echo "$lines" | tail -n 1)
-finish "left out: $why; training takes longer without"
-"""
+def _script(name: str) -> str:
+    return (resources.files("launch.connect") / "scripts" / f"{name}.sh").read_text("utf-8")
 
 
 @dataclass(frozen=True)
@@ -140,8 +45,8 @@ class Step:
     """A part of a host's preparation.
 
     Attributes:
-      name: what lines about it begin with.
-      script: the shell script, which runs in the working directory.
+      name: what lines about it begin with, and the name of the shell script, which runs in the
+        working directory.
       values: variables of the script, whose values may have any characters, and begin with `~`.
       files: name below a folder -> path of the files that the script reads in an archive; None: its
         standard input stays open while the launcher is there.
@@ -149,7 +54,6 @@ class Step:
     """
 
     name: str
-    script: str
     values: Mapping[str, str]
     files: Optional[Mapping[str, Path]] = None
     before: bytes = b""
@@ -157,9 +61,10 @@ class Step:
     def line(self, host: Host) -> str:
         """Returns the line for a host's login shell, whichever that is."""
         sizes = {"count": str(len(self.files or ())), "size": str(len(self.before))}
-        values = {"workdir": host.workdir, **sizes, **self.values}
+        values = {"mark": MARK, "workdir": host.workdir, **sizes, **self.values}
         set_ = "".join(f"{name}=$(place {shlex.quote(text)})\n" for name, text in values.items())
-        code = base64.b64encode(f"{_TOOLS}{set_}{_BEGIN}{self.script}".encode()).decode()
+        script = f"{_script('tools')}{set_}begin\n{_script(self.name)}"
+        code = base64.b64encode(script.encode()).decode()
         return f"""exec sh -c 'eval "$(echo {code} | base64 -d)"'"""
 
 
@@ -168,7 +73,7 @@ def code_step(files: Mapping[str, Path]) -> Step:
     digest = hashlib.sha256()
     for name in sorted(files, key=os.fsencode):
         digest.update(files[name].read_bytes())
-    return Step("code", _CODE, {"sum": digest.hexdigest()}, files)
+    return Step("code", {"sum": digest.hexdigest(), "packages": " ".join(PACKAGES)}, files)
 
 
 def records_step(files: Mapping[str, Path], folder: str) -> Step:
@@ -180,24 +85,12 @@ def records_step(files: Mapping[str, Path], folder: str) -> Step:
     """
     sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     before = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums, key=os.fsencode))
-    return Step("records", _RECORDS, {"folder": folder}, files, os.fsencode(before))
-
-
-def venv_step(venv: str, agent_python: str, requirements: str) -> Step:
-    """Returns the step that makes a venv as `make venv` does, unless it is there.
-
-    Args:
-      venv: its folder there.
-      agent_python: a Python there to make it with, if there is no other one.
-      requirements: path of the requirements file, which has come with the code, in the checkout.
-    """
-    values = {"venv": venv, "lock": requirements, "agent_python": agent_python}
-    return Step("venv", _VENV, values)
+    return Step("records", {"folder": folder}, files, os.fsencode(before))
 
 
 def kernels_step(python: str) -> Step:
     """Returns the step that compiles the kernels, with a Python there."""
-    return Step("kernels", _KERNELS, {"python": python})
+    return Step("kernels", {"python": python})
 
 
 def prepare(
@@ -316,7 +209,7 @@ def code_files(
         for part in parts
         for path in (part, *part.rglob("*"))
         if path.is_file()
-        and not any(one in _NO_CODE or one[0] == "." for one in path.relative_to(part).parts)
+        and not any(name in _NO_CODE or name[0] == "." for name in path.relative_to(part).parts)
     }
 
 

@@ -110,7 +110,7 @@ def parse(text: str) -> Line:
     return Line(*(part or "" for part in (found.groups() if found else ("", "", "", text))))
 
 
-class Follower:
+class LogReader:
     """Reads a log from its beginning, and what is new at each call.
 
     Each call opens the log again: only then, a network file system is sure to show new lines.

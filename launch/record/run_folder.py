@@ -1,10 +1,20 @@
-"""The folder of one run, which the verbs for existing runs read.
+"""The folder of one run, which the verbs for existing runs read; each file, who writes it and when.
 
-RUN/run.json     what was started, on which hosts, by which process; no values of variables
-RUN/status.json  the status of each task, and the outcome; each update replaces the file
-RUN/end.json     blanks, until how the job ended takes their room: a full disk cannot prevent it
-RUN/output.log   what tasks and launcher have written, line by line (`launch.record.output`)
-RUN/launcher.log what the launcher has written, if the job writes output.log itself
+file          who writes it                 when, and what
+run.json      up, attach                    at the start: what runs, on which hosts, by which
+                                            process; no values of variables
+status.json   the run loop                  once a second: each task's state, and at last the
+                                            result; each update replaces the file
+end.json      the launcher, Slurm's job     at the start blanks, whose room the result takes at
+                                            the end: a full disk cannot prevent it
+output.log    the launcher, Slurm's job     each line of tasks and launcher (`launch.record.output`)
+launcher.log  the launcher                  its own lines, where the job writes output.log
+cifar10.sbatch, code/   the launcher        when it submits a job of Slurm: its script, and a copy
+                                            of the code
+slurm.out     Slurm                         what the batch script prints
+timeouts      Slurm's job                   at each time limit: how many have come in a row
+
+The run loop is in the launcher, or in Slurm's job. An agent writes nothing.
 """
 
 import contextlib
@@ -20,7 +30,7 @@ from typing import Any, Optional
 
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Outcome, end_record, read_cause
+from launch.record.result import Result, end_record, read_cause
 
 Record = dict[str, Any]
 
@@ -75,13 +85,15 @@ class RunFolder:
         Raises:
           HostError: the folder cannot be written.
         """
-        return cls.restore(parent, _describe(_new_id(), job, output))
+        now = time.time()
+        moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+        return cls.restore(parent, _describe(f"{moment}-{int(now % 1 * 0x10000):04x}", job, output))
 
     @classmethod
     def restore(cls, parent: Path, record: Record) -> "RunFolder":
         """Makes the folder of a run from its record; HostError if it cannot be written."""
         folder = cls(parent / record["run"])
-        with folder._writes():
+        with folder.writes():
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.path.mkdir(mode=0o700)
             folder.reserve_end()
@@ -90,16 +102,17 @@ class RunFolder:
 
     def remove(self) -> None:
         """Takes the run off the list, with all its files; HostError if they cannot be removed."""
-        with self._writes():
+        with self.writes():
             shutil.rmtree(self.path)
 
     @contextlib.contextmanager
-    def _writes(self) -> Iterator[None]:
+    def writes(self) -> Iterator[None]:
+        """Raises HostError for an OSError of the context, which writes into the folder."""
         try:
             yield
         except OSError as error:
-            way_out = "--state-dir names another place"
-            raise HostError(f"{self.path}: {error.strerror}; {way_out}") from None
+            hint = "--state-dir names another place"
+            raise HostError(f"{self.path}: {error.strerror}; {hint}") from None
 
     def record(self) -> Record:
         """Returns the content of run.json.
@@ -123,7 +136,7 @@ class RunFolder:
 
     def add(self, **facts: Any) -> None:
         """Adds entries to run.json; HostError if it cannot be read or written."""
-        with self._writes():
+        with self.writes():
             _replace(self.path / "run.json", {**self.record(), **facts})
 
     def take_over(self) -> None:
@@ -156,21 +169,21 @@ class RunFolder:
         finally:
             os.close(descriptor)
 
-    def write_end(self, outcome: Outcome) -> None:
+    def write_end(self, result: Result) -> None:
         """Writes how the job ended into end.json and status.json."""
-        end = {"time": time.time(), **end_record(outcome)}
-        data = json.dumps({**end, "details": outcome.details}).encode()
+        end = {"time": time.time(), **end_record(result)}
+        data = json.dumps({**end, "details": result.details}).encode()
         with contextlib.suppress(OSError):
             self._write_end_file(data if len(data) <= _END_SIZE else json.dumps(end).encode())
-        self.write_status({**self.status(), **end, "details": outcome.details})
+        self.write_status({**self.status(), **end, "details": result.details})
 
-    def end(self) -> Optional[Outcome]:
+    def end(self) -> Optional[Result]:
         """Returns how the job ended, as its files say; None if they do not."""
         status = self.status()
         if status.get("exit_code") is None:
             return None
         words, details = status["reason"] or "ended", tuple(status["details"])
-        return Outcome(int(status["exit_code"]), words, details=details, cause=read_cause(status))
+        return Result(int(status["exit_code"]), words, details=details, cause=read_cause(status))
 
     def accuracy(self) -> Optional[float]:
         """Returns the accuracy in the run's result.json, within [0, 1].
@@ -250,11 +263,6 @@ def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
             {"task": t.name, "host": t.host.name, "port": t.port, "argv": t.argv} for t in job.tasks
         ],
     }
-
-
-def _new_id() -> str:
-    now = time.time()
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{int(now % 1 * 0x10000):04x}"
 
 
 def _process(pid: int) -> Record:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TextIO
 
-from launch.screen.row import LEADS, Row, plain, read_saved, read_step
+from launch.screen.row import CHIEFS, Row, plain, read_saved, read_step
 
 if TYPE_CHECKING:
     from launch.screen.table import LiveTable
@@ -33,7 +33,8 @@ class Display:
     ) -> None:
         self._stream = sys.stdout if stream is None else stream
         self._table: Optional[LiveTable] = None
-        if _is_terminal(self._stream) if live is None else live:
+        is_plain = os.environ.get("TERM") == "dumb" or os.environ.get("CI")
+        if self._stream.isatty() and not is_plain if live is None else live:
             from launch.screen import table
 
             with contextlib.suppress(OSError):
@@ -42,12 +43,12 @@ class Display:
     def task_line(self, task: str, host: str, line: str) -> None:
         """Shows a line of a task's output.
 
-        Above a live table these are errors, and the lead's, but neither its progress, which is
+        Above a live table these are errors, and the chief's, but neither its progress, which is
         below them, nor what it saved at a stop, which the job's last lines say. That a ps was
         stopped is no news: it saves nothing, and is stopped at the end of each job.
         """
         told_below = read_step(line) or read_saved(line)
-        is_shown = (task.startswith(LEADS) and not told_below) or line.startswith(ERROR)
+        is_shown = (task.startswith(CHIEFS) and not told_below) or line.startswith(ERROR)
         is_end = task.startswith("ps/") and line.startswith("stopped by signal")
         if (self._table is None or is_shown) and not is_end:
             self.note(f"[{task} {host}] {line}")
@@ -86,7 +87,3 @@ def say(*lines: str) -> None:
 def print_json(**content: object) -> None:
     """Prints content in the form that docs/formats.md describes, as one JSON object."""
     print(json.dumps({"version": JSON_VERSION, **content}, indent=1))
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")

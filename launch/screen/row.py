@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Optional
 
-LEADS = ("master/", "chief/")
+CHIEFS = ("master/", "chief/")
 _SPACES = "\t\u00a0\u3000"
 _BAR_WIDTH = 10
 # What the line of a job shows first, as that of a process alone does.
@@ -21,7 +21,9 @@ def plain(line: str) -> str:
     """
     if line.isprintable():
         return line
-    return "".join(one for one in line if one.isprintable() or one in _SPACES)
+    return "".join(
+        character for character in line if character.isprintable() or character in _SPACES
+    )
 
 
 def plain_lines(text: str) -> str:
@@ -44,9 +46,9 @@ class Row:
     progress: str = ""
 
     @property
-    def is_lead(self) -> bool:
-        """Whether it is the row of the task that leads the job."""
-        return self.task.startswith(LEADS)
+    def is_chief(self) -> bool:
+        """Whether it is the row of the task that saves."""
+        return self.task.startswith(CHIEFS)
 
 
 def saved_rows(status: Mapping[str, Any]) -> list[Row]:
@@ -57,18 +59,18 @@ def saved_rows(status: Mapping[str, Any]) -> list[Row]:
 
 
 def those_that_differ(rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows to show beside the job's line: all before the first step of the lead.
+    """Returns the rows to show beside the job's line: all before the first step of the chief.
 
-    Later, those of tasks that do not just run, such as a lost one, or that are far behind the lead.
+    Later, those of tasks that do not just run, such as a lost one, or are far behind the chief.
     """
-    leads = [_reached_and_total(row.step) for row in rows if row.is_lead and row.step]
-    least = max((reached - max(reached, total) / 10 for reached, total in leads), default=math.inf)
+    chiefs = [_reached_and_total(row.step) for row in rows if row.is_chief and row.step]
+    least = max((reached - max(reached, total) / 10 for reached, total in chiefs), default=math.inf)
 
     def is_slow(row: Row) -> bool:
         return bool(row.step) and _reached_and_total(row.step)[0] < least
 
     return [
-        row for row in rows if not leads or row.state not in ("running", "done") or is_slow(row)
+        row for row in rows if not chiefs or row.state not in ("running", "done") or is_slow(row)
     ]
 
 
@@ -78,7 +80,7 @@ def _reached_and_total(step: str) -> tuple[int, int]:
 
 
 def job_line(rows: Sequence[Row], secs: float, width: int, bar: str = "━─") -> str:
-    """Returns the lead's progress, or another trainer's, and the elapsed time: all that fits.
+    """Returns the chief's progress, or another trainer's, and the elapsed time: all that fits.
 
     Args:
       rows: the rows of all tasks.
@@ -87,7 +89,7 @@ def job_line(rows: Sequence[Row], secs: float, width: int, bar: str = "━─") 
       bar: the characters of the bar, for what is done and for what is left.
     """
     elapsed = f"{duration(secs)} elapsed"
-    row = max(rows, key=lambda row: (bool(row.step), row.is_lead), default=None)
+    row = max(rows, key=lambda row: (bool(row.step), row.is_chief), default=None)
     if row is None or not row.step:
         return f"starting  {elapsed}"
     reached, total = _reached_and_total(row.step)

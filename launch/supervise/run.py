@@ -12,7 +12,7 @@ from launch.cluster.tasks import Job, Task, make_job, num_ports, script_of, with
 from launch.connect.connections import Connections, Event
 from launch.connect.link import Link, Transport
 from launch.errors import LaunchError
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run_loop import RunLoop, stop_signals
@@ -28,7 +28,7 @@ def run_with_agents(
     display: Display,
     adapt: Callable[[Job], Job] = lambda job: job,
     containers: Optional[Message] = None,
-) -> Outcome:
+) -> Result:
     """Runs a job to its end, then ends every agent that can be reached, even after a LaunchError.
 
     Any other exception is an error of the launcher itself: it only closes the connections, and the
@@ -49,41 +49,29 @@ def run_with_agents(
       HostError: a host could not be reached at the start, or did not report free ports.
     """
     job = with_token(job)
-    passed = passed_values(job.cluster.passed)
+    allowed = allowed_variables(job.cluster.pass_environment)
     finds_ports = job.cluster.ports == FREE_PORTS
 
     connections = Connections(job.cluster, folder.run_id, transport, containers)
-    with stop_signals() as signals:
-        try:
-            ports = connections.open_all(
-                lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
-            )
-            if ports is None:
-                words = "stopped before the start"
-                outcome = Outcome(128 + signals[0], words, cause=Cause.USER)
-            else:
-                ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
-                cluster, now = ready.cluster, time.monotonic()
-                supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, now)
-                loop = RunLoop(supervisor, folder, display, connections.events, signals)
-                variables = {**dict(cluster.environment), **passed}
-                orders = {
-                    task.name: _order_to_start(task, script_of(cluster), variables, passed)
-                    for task in ready.tasks
-                }
-                rejoin_secs = cluster.limits.rejoin_secs
-                outcome = loop.run(Agents(supervisor, loop, connections, orders, rejoin_secs))
-        except LaunchError:
-            connections.close_all()
-            raise
-        except BaseException:
-            connections.abandon()
-            raise
-        connections.close_all()
-    return outcome
+    with stop_signals() as signals, connections:
+        ports = connections.open_all(
+            lambda: bool(signals), lambda host: num_ports(host) if finds_ports else 0
+        )
+        if ports is None:
+            return Result(128 + signals[0], "stopped before the start", cause=ExitReason.USER)
+        ready = adapt(make_job(job.cluster, job.arguments, ports) if finds_ports else job)
+        cluster, now = ready.cluster, time.monotonic()
+        supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, now)
+        loop = RunLoop(supervisor, folder, display, connections.events, signals)
+        variables = {**dict(cluster.environment), **allowed}
+        orders = {
+            task.name: _order_to_start(task, script_of(cluster), variables, allowed)
+            for task in ready.tasks
+        }
+        return loop.follow(Agents(supervisor, loop, connections, orders))
 
 
-def passed_values(names: Sequence[str]) -> dict[str, str]:
+def allowed_variables(names: Sequence[str]) -> dict[str, str]:
     """Returns the values of variables in this process's environment.
 
     Raises:
@@ -98,7 +86,7 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
 
 
 def _order_to_start(
-    task: Task, script: Optional[str], variables: Mapping[str, str], passed: Mapping[str, str]
+    task: Task, script: Optional[str], variables: Mapping[str, str], allowed: Mapping[str, str]
 ) -> Message:
     return {
         "do": "start",
@@ -107,7 +95,7 @@ def _order_to_start(
         "script": script,
         "cwd": task.host.workdir,
         "env": {"PYTHONUNBUFFERED": "1", **variables, "TF_CONFIG": task.tf_config},
-        "masked": sorted(passed),
+        "masked": sorted(allowed),
         "gpus": task.devices.gpus,
         "share": task.devices.share,
         "port": task.port,
@@ -123,7 +111,6 @@ class Agents:
       loop: the run loop, which takes the tasks' lines and notes for the user.
       connections: the connections to the agents.
       orders: task's name -> the order that starts the task.
-      rejoin_secs: for how long a host that cannot be reached is tried again.
       clock: returns the time in seconds.
     """
 
@@ -133,10 +120,8 @@ class Agents:
         loop: RunLoop,
         connections: Connections,
         orders: Mapping[str, Message],
-        rejoin_secs: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rejoin_secs = rejoin_secs
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
         self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
@@ -172,14 +157,14 @@ class Agents:
                 self._take_from_task(state.task.name, host, message)
         elif what == "lost":
             self._lose(host, f"lost: {link.why()}")
-        elif what == "orphaned":
-            cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
+        elif what == "launcher_lost":
+            cause = ExitReason.PLATFORM if message["by_platform"] else ExitReason.HOST_LOST
             self._lose(host, f"lost: its agent stopped: {message['reason']}", cause)
         elif what == "note":
             self._loop.note(f"{host}: {message['text']}")
-        elif what == "told":
+        elif what == "preempted":
             reason, now = f"{host}: {message['reason']}", self._clock()
-            self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM))
+            self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, ExitReason.PLATFORM))
 
     def stop(self, signum: int) -> None:
         """Stops all tasks in order at the first signal, and kills them at the second one."""
@@ -211,7 +196,7 @@ class Agents:
             reason, signals = str(message["reason"]), [int(signum) for signum in message["signals"]]
             self._carry_out(self._supervisor.ended(name, code, now, reason, signals=signals))
 
-    def _lose(self, host: str, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
+    def _lose(self, host: str, reason: str, cause: ExitReason = ExitReason.HOST_LOST) -> None:
         """Drops a host's connection, and records its tasks as ended: the agent will end them."""
         self._connections.drop(host)
         for name, state in self._supervisor.states.items():
@@ -220,28 +205,30 @@ class Agents:
                 self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
 
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
-        now = self._clock()
+        now, waiting, reason = self._clock(), self._waiting[host], message.get("reason", "")
         if link is not None:
             self._connections.use(host, link)
         else:
-            reason = message["reason"]
             since, _ = self._unreachable.get(host, (now, reason))
-            if self._waiting[host] and now < since + self._rejoin_secs:
+            if waiting and now < since + self._connections.rejoin_secs:
                 if host not in self._unreachable:
-                    again = f"tried again for {self._rejoin_secs:g} s (rejoin_secs)"
+                    again = f"tried again for {self._connections.rejoin_secs:g} s (rejoin_secs)"
                     self._loop.note(f"{reason}; {again}")
                 self._unreachable[host] = since, reason
                 self._supervisor.heard(now, stepped=False)  # This wait has a limit of its own.
                 self._connections.reopen(host, _REOPEN_SECS)
                 return
-        while self._waiting[host]:  # the end of the job withdraws the rest
-            order = self._waiting[host].pop(0)
+        while waiting:  # the end of the job withdraws the rest
+            order = waiting.pop(0)
             if not self._connections.send(host, order):
-                ended = self._supervisor.ended
-                lost = (order["task"], None, now, message["reason"], Cause.HOST_LOST)
-                self._carry_out(ended(*lost, is_final=True))
+                self._give_up(order, reason)
         del self._waiting[host]
         self._unreachable.pop(host, None)
+
+    def _give_up(self, order: Message, reason: str) -> None:
+        """Records that a task cannot be started, since its host cannot be reached."""
+        lost = (order["task"], None, self._clock(), reason, ExitReason.HOST_LOST)
+        self._carry_out(self._supervisor.ended(*lost, is_final=True))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -250,23 +237,23 @@ class Agents:
                 continue
             host = self._supervisor.states[action.task].task.host.name
             if isinstance(action, Start):
-                self._send_start(host, self._orders[action.task])
+                order = self._orders[action.task]
             else:
                 order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
-                self._connections.send(host, order)
+            if not self._connections.send(host, order) and isinstance(action, Start):
+                if host not in self._waiting:
+                    self._connections.reopen(host)
+                self._waiting.setdefault(host, []).append(order)
+        expected = self._supervisor.expected
         for host, orders in self._waiting.items() if self._supervisor.ending else ():
             while orders:  # nothing is started any more
-                name, now, verdict = orders.pop()["task"], self._clock(), self._supervisor.verdict
-                if host in self._unreachable and verdict and verdict.cause is Cause.TASK_FAILED:
+                order = orders.pop()
+                if (
+                    host in self._unreachable
+                    and expected
+                    and expected.cause is ExitReason.TASK_FAILED
+                ):
                     # The others have failed without it: its host is the cause.
-                    lost = (name, None, now, self._unreachable[host][1], Cause.HOST_LOST)
-                    self._carry_out(self._supervisor.ended(*lost, is_final=True))
+                    self._give_up(order, self._unreachable[host][1])
                 else:
-                    self._carry_out(self._supervisor.withdrawn(name, now))
-
-    def _send_start(self, host: str, order: Message) -> None:
-        """Sends the order to start a task, now or when its host is connected again."""
-        if not self._connections.send(host, order):
-            if host not in self._waiting:
-                self._connections.reopen(host)
-            self._waiting.setdefault(host, []).append(order)
+                    self._carry_out(self._supervisor.withdrawn(order["task"], self._clock()))

@@ -1,6 +1,6 @@
 """The loop that follows a job to its end, whether agents or Kubernetes run its tasks.
 
-Until the outcome is known, the loop waits for events and signals, shows the tasks' output, and
+Until the result is known, the loop waits for events and signals, shows the tasks' output, and
 updates the status file.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, Optional, Protocol, Union
 
 from launch.agent.protocol import SHOWN
-from launch.record.outcome import Outcome, end_record
+from launch.record.result import Result, end_record
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.task_state import TaskState
+from launch.supervise.supervisor import Supervisor
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
@@ -24,18 +24,8 @@ _LAST_LINES_SECS = 30.0  # the longest wait for missing lines after the job is o
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Decider(Protocol):
-    """Decides how the job continues, and when it is over."""
-
-    states: dict[str, TaskState]  # task's name -> its state
-    outcome: Optional[Outcome]  # set once the job is over
-
-    def heard(self, now: float, *, stepped: bool) -> None:
-        """Records that a task wrote lines; `stepped` is whether one reported a training step."""
-
-
-class Runner(Protocol):
-    """Runs the tasks: reports events to the decider, and carries out its decisions."""
+class Driver(Protocol):
+    """Runs the tasks: reports events to the supervisor, and carries out its decisions."""
 
     def start(self) -> None:
         """Starts the tasks."""
@@ -50,17 +40,17 @@ class Runner(Protocol):
         """Does what is due at the time `now`; called several times a second."""
 
     def has_lines_to_come(self) -> bool:
-        """Returns whether lines of tasks are still to arrive; called once the outcome is known."""
+        """Returns whether lines of tasks are still to arrive; called once the result is known."""
 
 
 class RunLoop:
     """Follows one job to its end.
 
     Args:
-      decider: the object that decides when the job is over.
+      supervisor: the object that decides how the job goes on, and when it is over.
       folder: the run's folder, for the status.
       display: shows the job's progress to the user.
-      events: a queue of events for the runner.
+      events: a queue of events for the driver.
       signals: a list to which each signal that asks for the job's end is added.
 
     Attributes:
@@ -69,13 +59,13 @@ class RunLoop:
 
     def __init__(
         self,
-        decider: Decider,
+        supervisor: Supervisor,
         folder: RunFolder,
         display: Display,
         events: "Union[queue.Queue[Any], queue.SimpleQueue[Any]]",
         signals: Sequence[int],
     ) -> None:
-        self._decider, self._folder, self._display = decider, folder, display
+        self._supervisor, self._folder, self._display = supervisor, folder, display
         self.events, self._signals = events, signals
 
     def note(self, text: str) -> None:
@@ -85,55 +75,55 @@ class RunLoop:
     def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
         """Shows lines that a task has written."""
         shown = [line[:SHOWN] for line in lines]
-        stepped = self._decider.states[task].take(shown)
-        self._decider.heard(time.monotonic(), stepped=stepped)
+        stepped = self._supervisor.states[task].take(shown)
+        self._supervisor.heard(time.monotonic(), stepped=stepped)
         for line in shown:
             self._display.task_line(task, host, line)
 
-    def run(self, runner: Runner) -> Outcome:
-        """Runs until the outcome is known; returns it with the details that `_details` lists."""
+    def follow(self, driver: Driver) -> Result:
+        """Runs until the result is known; returns it with the details that `_details` lists."""
         heeded, next_status = 0, 0.0
-        runner.start()
-        while self._decider.outcome is None:
-            self._hear(runner, _LOOK_SECS)
+        driver.start()
+        while self._supervisor.result is None:
+            self._hear(driver, _LOOK_SECS)
             for signum in self._signals[heeded:]:
                 heeded += 1
-                runner.stop(signum)
+                driver.stop(signum)
             now = time.monotonic()
-            runner.tick(now)
+            driver.tick(now)
             if now >= next_status:
                 next_status = now + _STATUS_SECS
                 self._show(None)
         deadline = time.monotonic() + _LAST_LINES_SECS
-        while (is_short := runner.has_lines_to_come()) and time.monotonic() < deadline:
-            self._hear(runner, 0.05)
+        while (is_short := driver.has_lines_to_come()) and time.monotonic() < deadline:
+            self._hear(driver, 0.05)
         if is_short:
             self.note(f"a task's last lines did not come within {_LAST_LINES_SECS:g} s")
-        outcome = self._decider.outcome
-        self._show(outcome)
-        return replace(outcome, details=self._details(outcome))
+        result = self._supervisor.result
+        self._show(result)
+        return replace(result, details=self._details(result))
 
-    def _hear(self, runner: Runner, secs: float) -> None:
-        """Waits at most `secs` for an event, and passes the events to the runner."""
+    def _hear(self, driver: Driver, secs: float) -> None:
+        """Waits at most `secs` for an event, and passes the events to the driver."""
         with suppress(queue.Empty):
-            runner.handle(self.events.get(timeout=secs))
+            driver.handle(self.events.get(timeout=secs))
             for _ in range(1000):
-                runner.handle(self.events.get_nowait())
+                driver.handle(self.events.get_nowait())
 
-    def _show(self, outcome: Optional[Outcome]) -> None:
-        tasks = [vars(state.row()) for state in self._decider.states.values()]
-        self._folder.write_status({"time": time.time(), **end_record(outcome), "tasks": tasks})
+    def _show(self, result: Optional[Result]) -> None:
+        tasks = [vars(state.row()) for state in self._supervisor.states.values()]
+        self._folder.write_status({"time": time.time(), **end_record(result), "tasks": tasks})
 
-    def _details(self, outcome: Outcome) -> tuple[str, ...]:
-        """Returns a failed task's last lines, the path of the log, and what the lead saved."""
+    def _details(self, result: Result) -> tuple[str, ...]:
+        """Returns a failed task's last lines, the path of the log, and what the chief saved."""
         lines: list[str] = []
-        if outcome.task is not None:
-            lines += [f"  | {line}" for line in self._decider.states[outcome.task].lines]
+        if result.task is not None:
+            lines += [f"  | {line}" for line in self._supervisor.states[result.task].lines]
             log = self._folder.output_log
             lines += [f"  log: {log}"] if log.exists() else []
-        leads = [state for state in self._decider.states.values() if state.task.is_lead]
-        if outcome.exit_code:
-            lines += [f"saved {lead.saved}" for lead in leads if lead.saved]
+        chiefs = [state for state in self._supervisor.states.values() if state.task.is_chief]
+        if result.exit_code:
+            lines += [f"saved {chief.saved}" for chief in chiefs if chief.saved]
         return tuple(lines)
 
 

@@ -9,13 +9,13 @@ that the job ends. For a moment, later reports may replace its cause and its wor
 """
 
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Optional, Union
 
-from launch.cluster.model import LEADS, Limits
+from launch.cluster.model import CHIEFS, Limits
 from launch.cluster.tasks import Task
-from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
+from launch.record.result import ExitReason, Result, exit_code_of, words_for
 from launch.supervise.task_state import TaskState
 
 _LONGEST_BACKOFF_SECS = 30.0
@@ -71,53 +71,27 @@ def ask_then_kill(tasks: Sequence[str], secs: float) -> list[Stage]:
     return [Stage(tasks, signal.SIGTERM, secs), Stage(tasks, signal.SIGKILL, KILL_SECS)]
 
 
-def advance(stages: list[Stage], now: float, is_alive: Callable[[str], bool]) -> list[Action]:
-    """Starts stages, up to the first one whose tasks still run and have time left.
-
-    Args:
-      stages: the remaining stages, from which this removes those that are over.
-      now: the time.
-      is_alive: returns whether the task of that name may have a process.
-    """
-    actions: list[Action] = []
-    while stages:
-        stage = stages[0]
-        alive = [name for name in stage.tasks if is_alive(name)]
-        if stage.since is None:
-            stage.since = now
-            if stage.signum is not None:
-                actions += [Signal(name, stage.signum) for name in alive]
-            if alive and stage.signum == signal.SIGKILL:
-                actions.append(Note(f"{', '.join(alive)} still running: killed"))
-        if alive and now < stage.since + stage.secs:
-            break
-        if alive and stage.signum == signal.SIGKILL:
-            actions.append(Note(f"{', '.join(alive)}: end not confirmed; run `clean`"))
-        stages.pop(0)
-    return actions
-
-
 _RANKS = {
-    Cause.DONE: 0,  # before any of this launcher's signals reached the lead
-    Cause.USER: 1,
-    Cause.TIME_LIMIT: 1,  # by which the user has asked for the end beforehand
-    Cause.CANCELLED: 2,
-    Cause.PREEMPTED: 2,
-    Cause.PLATFORM: 2,
-    Cause.LAUNCHER: 2,
-    Cause.HOST_LOST: 4,
+    ExitReason.DONE: 0,  # before any of this launcher's signals reached the chief
+    ExitReason.USER: 1,
+    ExitReason.TIME_LIMIT: 1,  # by which the user has asked for the end beforehand
+    ExitReason.CANCELLED: 2,
+    ExitReason.PREEMPTED: 2,
+    ExitReason.PLATFORM: 2,
+    ExitReason.LAUNCHER: 2,
+    ExitReason.HOST_LOST: 4,
 }
 _TERMINATED = 3  # SIGTERM to the launcher: by the user, or by a platform that says so, too
 _BY_SIGNAL, _EXIT_CODE = 5, 6  # of a task
 
 
-def rank(outcome: Outcome) -> int:
+def rank(result: Result) -> int:
     """Returns how near to the first cause a report is that says this; the smallest is nearest."""
-    if outcome.cause is Cause.USER and outcome.exit_code == 128 + signal.SIGTERM:
+    if result.cause is ExitReason.USER and result.exit_code == 128 + signal.SIGTERM:
         return _TERMINATED
-    if outcome.cause in _RANKS:
-        return _RANKS[outcome.cause]
-    return _BY_SIGNAL if outcome.exit_code > 128 else _EXIT_CODE
+    if result.cause in _RANKS:
+        return _RANKS[result.cause]
+    return _BY_SIGNAL if result.exit_code > 128 else _EXIT_CODE
 
 
 class Supervisor:
@@ -132,8 +106,8 @@ class Supervisor:
 
     Attributes:
       states: task's name -> its state.
-      verdict: how the job ends, as the reports so far show; None while it goes on.
-      outcome: how the job ended; None until it is over.
+      expected: how the job ends, as the reports so far show; None while it goes on.
+      result: how the job ended; None until it is over.
       has_stepped: whether a task has reported a training step.
     """
 
@@ -146,8 +120,8 @@ class Supervisor:
         ps_secs: float = KILL_SECS,
     ) -> None:
         self.states = {task.name: TaskState(task) for task in tasks}
-        self.verdict: Optional[Outcome] = None
-        self.outcome: Optional[Outcome] = None
+        self.expected: Optional[Result] = None
+        self.result: Optional[Result] = None
         self.has_stepped = False
         self._limits, self._restarts = limits, restarts
         self._ps_secs = min(limits.stop_secs, ps_secs)
@@ -160,18 +134,18 @@ class Supervisor:
         """Whether the job is ending."""
         return self._end is not None
 
-    def report(self, outcome: Outcome, now: float) -> bool:
-        """Takes a report about the end of the job; returns whether it is now the verdict.
+    def take_result(self, result: Result, now: float) -> bool:
+        """Takes a report about the end of the job; returns whether it is now the expected.
 
-        The first one begins the end. A report replaces the verdict if it names a nearer cause
+        The first one begins the end. A report replaces the expected if it names a nearer cause
         within SETTLE_SECS of the first report; nothing replaces a success. Do not report the ends
         of tasks that this launcher has signalled: it caused them.
         """
-        if self.verdict is None:
+        if self.expected is None:
             self._settled_at, self._end = now + SETTLE_SECS, self._in_order()
-        elif now >= self._settled_at or rank(outcome) >= rank(self.verdict):
+        elif now >= self._settled_at or rank(result) >= rank(self.expected):
             return False
-        self.verdict = outcome
+        self.expected = result
         return True
 
     def start(self) -> list[Action]:
@@ -181,8 +155,26 @@ class Supervisor:
 
     def started(self, name: str) -> None:
         """Records that a task has a process."""
-        if self.states[name].status == "starting":
-            self.states[name].status = "running"
+        state = self.states[name]
+        if state.status == "starting":
+            state.status, state.last = "running", ""
+
+    def waits(self, name: str, words: str) -> bool:
+        """Records why a task waits; returns whether that has another reason than before."""
+        state = self.states[name]
+        is_news = words.partition(":")[0] != state.last.partition(":")[0]
+        state.last = words if is_news else state.last
+        return is_news
+
+    def starts_again(self, name: str) -> None:
+        """Records that a task that is to be restarted starts without an order of this launcher."""
+        if self.states[name].status == "restarting":
+            self._start(self.states[name])
+
+    def placed(self, name: str, host: str) -> None:
+        """Records the host of a task that a scheduler has placed there."""
+        state = self.states[name]
+        state.task = replace(state.task, host=replace(state.task.host, name=host))
 
     def begins(self, now: float) -> None:
         """Counts `start_secs` from now on."""
@@ -199,7 +191,7 @@ class Supervisor:
         code: Optional[int],
         now: float,
         reason: str = "",
-        cause: Cause = Cause.TASK_FAILED,
+        cause: ExitReason = ExitReason.TASK_FAILED,
         signals: Optional[Sequence[int]] = None,
         is_final: bool = False,
     ) -> list[Action]:
@@ -221,9 +213,15 @@ class Supervisor:
         has_run = state.status == "running" or state.restarts > 0
         state.status, state.code = "ended", code
         state.last, state.cause = reason or words_for(code), cause
-        by_itself = ended_by_itself(code, state.signals if signals is None else signals)
-        if code == 0 and state.task.is_lead and by_itself:
-            return self._lead_is_done(state, now)
+        sent = state.signals if signals is None else signals
+        signum = 0 if code is None else -code if code < 0 else code - 128
+        by_itself = code is None or not sent or (signum > 0 and signum not in sent)
+        if code == 0 and state.task.is_chief and by_itself:
+            done = Result(0, f"{name} is done", cause=ExitReason.DONE)
+            # Unless the job's end has another cause that is settled.
+            if self.take_result(done, now) and self._stop_signals < 2:
+                self._end = self._in_order(is_done=True)
+            return self._advance(now)
         if self.ending:
             late = self._fail(state, now) if by_itself and code != 0 else []
             return [*late, *self._advance(now)]
@@ -239,20 +237,13 @@ class Supervisor:
         self.states[name].status = "ended"
         return self._advance(now)
 
-    def _lead_is_done(self, state: TaskState, now: float) -> list[Action]:
-        """Ends the job with success, unless its end has another cause that is settled."""
-        done = Outcome(0, f"{state.task.name} is done", cause=Cause.DONE)
-        if self.report(done, now) and self._stop_signals < 2:
-            self._end = self._in_order(is_done=True)
-        return self._advance(now)
-
     def stop(
-        self, signum: int, now: float, reason: str = "", cause: Cause = Cause.USER
+        self, signum: int, now: float, reason: str = "", cause: ExitReason = ExitReason.USER
     ) -> list[Action]:
         """Ends the job in order; at the user's second call, kills all tasks.
 
         A SIGTERM is no call of the user if the platform says that it ends the job. If the job is
-        already ending after a failure, the first call may change the verdict, but sends no signal
+        already ending after a failure, the first call may change the expected, but sends no signal
         again: a second signal would keep tasks from saving.
 
         Args:
@@ -261,19 +252,24 @@ class Supervisor:
           reason: why the job ends, in words; "" if the signal's name says it.
           cause: the cause of the job's end; only the calls of the user are counted.
         """
-        is_told = self.verdict is not None and self.verdict.cause is Cause.PLATFORM
-        self._stop_signals += cause is Cause.USER and not (is_told and signum == signal.SIGTERM)
+        is_told = self.expected is not None and self.expected.cause is ExitReason.PLATFORM
+        self._stop_signals += cause is ExitReason.USER and not (
+            is_told and signum == signal.SIGTERM
+        )
         words = reason or f"stopped by {signal.Signals(signum).name}"
-        is_done = self.verdict is not None and self.verdict.exit_code == 0
-        took = self.report(Outcome(128 + signum, words, cause=cause), now)
-        if took and cause is Cause.PLATFORM:  # then a SIGTERM that came before was its own
+        exit_code = {ExitReason.TIME_LIMIT: 124, ExitReason.CANCELLED: 1}.get(cause, 128 + signum)
+        is_done = self.expected is not None and self.expected.exit_code == 0
+        took = self.take_result(Result(exit_code, words, cause=cause), now)
+        if took and cause is ExitReason.PLATFORM:  # then a SIGTERM that came before was its own
             self._stop_signals = 0
-        if self._stop_signals == 2 and cause is Cause.USER:
+        if self._stop_signals == 2 and cause is ExitReason.USER:
             self._end = [Stage(list(self.states), signal.SIGKILL, 2 * KILL_SECS)]
-        elif is_done and cause is Cause.USER and self._stop_signals == 1:
+        elif is_done and cause is ExitReason.USER and self._stop_signals == 1:
             self._end = self._in_order()
         # Every agent says so, but only the first word is news.
-        news = [Note(f"{words}; stopping all tasks")] if took and cause is Cause.PLATFORM else []
+        news = (
+            [Note(f"{words}; stopping all tasks")] if took and cause is ExitReason.PLATFORM else []
+        )
         return [*news, *self._advance(now)]
 
     def tick(self, now: float) -> list[Action]:
@@ -283,7 +279,7 @@ class Supervisor:
         overdue = self._overdue(now)
         if overdue is not None:
             words = f"{overdue}; the limits are start_secs and idle_secs"
-            self.report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
+            self.take_result(Result(124, words, cause=ExitReason.TIME_LIMIT), now)
             return [Note(f"{overdue}; stopping"), *self._advance(now)]
         due = [s for s in self.states.values() if s.status == "restarting" and now >= s.due]
         return [self._start(state) for state in due]
@@ -316,23 +312,25 @@ class Supervisor:
         state.status = "failed"
         again = f", after {state.restarts} restarts" if state.restarts else ""
         reason = f"{name} on {host} failed: {state.last}{again}"
-        is_first = self.verdict is None
-        took = self.report(Outcome(exit_code_of(state.code), reason, name, cause=state.cause), now)
+        is_first = self.expected is None
+        took = self.take_result(
+            Result(exit_code_of(state.code), reason, name, cause=state.cause), now
+        )
         if is_first:
             return [Note(f"{reason}; stopping the others"), *self._advance(now)]
-        if self.verdict is not None and self.verdict.exit_code == 0:
+        if self.expected is not None and self.expected.exit_code == 0:
             return [Note(f"{name} on {host}: {state.last}")]
         return [Note(reason)] if took else []
 
     def _in_order(self, *, is_done: bool = False) -> list[Stage]:
-        """Ends the lead first, so that it saves while the others still run, and the ps last.
+        """Ends the chief first, so that it saves while the others still run, and the ps last.
 
         After a success, the others have `grace_secs` to end by themselves.
         """
         secs, others = self._limits.stop_secs, self._names("worker", "evaluator")
-        leads = ask_then_kill(self._names(*LEADS), secs)
+        chiefs = ask_then_kill(self._names(*CHIEFS), secs)
         return [
-            *([Stage(others, None, self._limits.grace_secs)] if is_done else leads),
+            *([Stage(others, None, self._limits.grace_secs)] if is_done else chiefs),
             *ask_then_kill(others, secs),
             *ask_then_kill(self._names("ps"), self._ps_secs),
         ]
@@ -347,27 +345,32 @@ class Supervisor:
         for state in self.states.values():
             if state.status in ("waiting", "restarting"):
                 state.status = "ended"
-        actions = advance(self._end, now, lambda name: self.states[name].alive)
-        for action in actions:
-            if isinstance(action, Signal):
-                self.states[action.task].signals += (int(action.signum),)
-        verdict = self.verdict
-        if not self._end and verdict is not None:
+        actions: list[Action] = []
+        while self._end:  # up to the first stage whose tasks still run and have time left
+            stage = self._end[0]
+            alive = [name for name in stage.tasks if self.states[name].alive]
+            is_kill = bool(alive) and stage.signum == signal.SIGKILL
+            if stage.since is None:
+                stage.since = now
+                signals = () if stage.signum is None else (int(stage.signum),)
+                for name in alive:
+                    actions += [Signal(name, signum) for signum in signals]
+                    self.states[name].signals += signals
+                if is_kill:
+                    actions.append(Note(f"{', '.join(alive)} still running: killed"))
+            if alive and now < stage.since + stage.secs:
+                break
+            if is_kill:
+                actions.append(Note(f"{', '.join(alive)}: end not confirmed; run `clean`"))
+            self._end.pop(0)
+        expected = self.expected
+        if not self._end and expected is not None:
             # Word of who has sent a SIGTERM to a task may still be on its way.
-            is_sigterm = verdict.exit_code == 128 + signal.SIGTERM
-            if not is_sigterm or verdict.cause is not Cause.TASK_FAILED or now >= self._settled_at:
-                self.outcome = verdict
+            is_sigterm = expected.exit_code == 128 + signal.SIGTERM
+            if (
+                not is_sigterm
+                or expected.cause is not ExitReason.TASK_FAILED
+                or now >= self._settled_at
+            ):
+                self.result = expected
         return actions
-
-
-def ended_by_itself(code: Optional[int], signals: Sequence[int]) -> bool:
-    """Returns whether a task ended by itself rather than by signals that it got.
-
-    Args:
-      code: its exit code, -n for signal n; None if it was lost or not started.
-      signals: the signals that the launcher has sent to it.
-    """
-    if not signals or code is None:
-        return True
-    signum = -code if code < 0 else code - 128
-    return signum > 0 and signum not in signals

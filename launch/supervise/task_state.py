@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from launch.cluster.tasks import Task
-from launch.record.outcome import Cause
+from launch.record.result import ExitReason
 from launch.screen.row import Row, read_saved, read_step
 
 _LAST_LINES = 12
@@ -40,7 +40,7 @@ class TaskState:
     due: float = 0.0
     code: Optional[int] = None
     last: str = ""
-    cause: Cause = Cause.TASK_FAILED
+    cause: ExitReason = ExitReason.TASK_FAILED
     signals: tuple[int, ...] = ()
     lines: "collections.deque[str]" = field(
         default_factory=lambda: collections.deque(maxlen=_LAST_LINES)

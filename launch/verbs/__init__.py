@@ -1,1 +1,1 @@
-"""Commands of `python -m launch`: `up`, `check` (with `facts`), and those for existing runs."""
+"""The commands of `python -m launch`: those that start runs, and those for existing ones."""

@@ -1,7 +1,7 @@
 """Runs a launcher in a process of its own, which needs no terminal, and talks with it.
 
 The process and the one that started it hold the two ends of a pipe. The one that started it sends
-`LEAVE` to let the run go on without it; if it ends without that, the run is asked to end as by
+`DETACH` to let the run go on without it; if it ends without that, the run is asked to end as by
 SIGHUP. The process sends the lines that a full disk keeps from its log, and how the run ended.
 """
 
@@ -20,12 +20,12 @@ from typing import Optional, Union
 from launch.backends.base import Backend
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError, NotHereError
-from launch.record.outcome import Cause, Outcome
 from launch.record.output import Line, parse, writer
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
-LEAVE = "leave"
+DETACH = "detach"
 _MOST_UNSAID = 10_000  # lines
 _SPEAK_SECS = 10.0
 
@@ -42,7 +42,7 @@ class Background:
 
     def __init__(self, folder: RunFolder, log: Path, pid: int, channel: Channel) -> None:
         self._folder, self._log, self._pid, self._channel = folder, log, pid, channel
-        self._said: Union[Outcome, LaunchError, None] = None
+        self._said: Union[Result, LaunchError, None] = None
         self._is_over = False
         self._unlogged: list[Line] = []
 
@@ -75,25 +75,25 @@ class Background:
     def leave(self) -> None:
         """Lets the run go on when this process ends."""
         with contextlib.suppress(OSError):  # it ends at this moment
-            self._channel.send(LEAVE)
+            self._channel.send(DETACH)
 
-    def outcome(self) -> Outcome:
+    def result(self) -> Result:
         """Returns how the run ended; call it once `wait` has returned True.
 
         Raises:
           LaunchError: the job could not be started, or an error of the launcher ended the process.
         """
         _, status = os.waitpid(self._pid, 0)
-        way_out = f"to end what is left: clean --run {self._folder.run_id}"
+        hint = f"to end what is left: clean --run {self._folder.run_id}"
         if isinstance(self._said, LaunchError):
             raise self._said
         if self._said is not None:
             return self._said
         if os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
-            words = f"{name} has ended the launcher; {way_out}"
-            return Outcome(128 + os.WTERMSIG(status), words, cause=Cause.LAUNCHER)
-        raise HostError(f"the launcher has failed, see {self._log}; {way_out}")
+            words = f"{name} has ended the launcher; {hint}"
+            return Result(128 + os.WTERMSIG(status), words, cause=ExitReason.LAUNCHER)
+        raise HostError(f"the launcher has failed, see {self._log}; {hint}")
 
 
 def start(backend: Backend, job: Optional[Job], folder: RunFolder, log: Path) -> Background:
@@ -148,7 +148,7 @@ def _work(
 ) -> None:
     """Runs the job, writes how it ended, and sends that."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
-    to_say: queue.Queue[Union[str, Outcome, LaunchError]] = queue.Queue(_MOST_UNSAID)
+    to_say: queue.Queue[Union[str, Result, LaunchError]] = queue.Queue(_MOST_UNSAID)
     speaker = threading.Thread(target=_speak, args=(channel, to_say), daemon=True)
     speaker.start()
 
@@ -156,23 +156,22 @@ def _work(
         with contextlib.suppress(queue.Full):  # a terminal that stands still holds up nothing
             to_say.put_nowait(lines)
 
-    said: Union[Outcome, LaunchError]
+    said: Union[Result, LaunchError]
     try:
         folder.take_over()
         display = Display(writer(log, lost), live=False)
         said = backend.run(job, folder, display) if job else backend.rejoin(folder, display)
-        # A job without agents that has no end yet may go on.
-        end = said if backend.transport is not None or folder.end() is not None else None
+        # A job that survives its launcher may go on if its folder does not tell of its end.
+        end = None if backend.survives and folder.end() is None else said
     except LaunchError as error:
         said = error
         if job and (isinstance(error, NotHereError) or not isinstance(error, HostError)):
             with contextlib.suppress(HostError):
                 folder.remove()  # nothing was started, so there is nothing to list
-        # Without agents, something may have been submitted.
-        failed = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
-        end = failed if backend.transport is not None else None
+        failed = Result(error.exit_code, str(error), cause=ExitReason.LAUNCHER)
+        end = None if backend.survives else failed  # it may have been submitted
     except KeyboardInterrupt:  # before the job's own handling of signals
-        said = end = Outcome(128 + signal.SIGINT, "stopped before the start", cause=Cause.USER)
+        said = end = Result(128 + signal.SIGINT, "stopped before the start", cause=ExitReason.USER)
     if end is not None and folder.path.exists():
         folder.write_end(end)
     with contextlib.suppress(queue.Full):
@@ -180,7 +179,7 @@ def _work(
     speaker.join(_SPEAK_SECS)
 
 
-def _speak(channel: Channel, to_say: "queue.Queue[Union[str, Outcome, LaunchError]]") -> None:
+def _speak(channel: Channel, to_say: "queue.Queue[Union[str, Result, LaunchError]]") -> None:
     """Sends lines, and last how the run ended, to the process that started this one."""
     said: object = ""
     while isinstance(said, str):
@@ -192,6 +191,6 @@ def _speak(channel: Channel, to_say: "queue.Queue[Union[str, Outcome, LaunchErro
 def _heed(channel: Channel) -> None:
     """Asks this process to end the run if the one that started it ends without leaving it."""
     try:
-        channel.recv()  # LEAVE
+        channel.recv()  # DETACH
     except (EOFError, OSError):
         os.kill(os.getpid(), signal.SIGHUP)

@@ -14,7 +14,7 @@ from typing import NoReturn, Optional
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.streams import log_error, open_streams
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
 from launch.cluster.model import Cluster, Host, Limits
 from launch.cluster.tasks import with_settings
 from launch.cluster.yaml_section import keys_of
@@ -94,11 +94,11 @@ def _key_of(flag: str, words: Sequence[str]) -> str:
     Of several backends with such a key, the one that `words` name counts.
     """
     name = flag.lstrip("-").partition("=")[0].replace("-", "_")
-    kinds = sorted(KINDS.values(), key=lambda kind: kind.name not in words)
+    backends = sorted(BACKENDS.values(), key=lambda backend: backend.name not in words)
     if name in ("e", "env"):
         return "environment.NAME"
     known = [("", Cluster), ("", Host), ("limits.", Limits)]
-    known += [(f"{kind.name}.", kind.settings) for kind in kinds if kind.settings]
+    known += [(f"{backend.name}.", backend.settings) for backend in backends if backend.settings]
     found = (f"{prefix}{name}" for prefix, settings in known if name in keys_of(settings))
     return next(found, "")
 
@@ -129,7 +129,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(words)
     if unknown:
         keys = [key for word in unknown if word.startswith("-") and (key := _key_of(word, words))]
-        way_out = f"write it as {', '.join(f'--set {key}=VALUE' for key in keys)}" if keys else ""
-        way_out = way_out or "training's own arguments go after --"
-        parser.error(f"unknown: {' '.join(unknown)}; {way_out}")
+        hint = f"write it as {', '.join(f'--set {key}=VALUE' for key in keys)}" if keys else ""
+        hint = hint or "training's own arguments go after --"
+        parser.error(f"unknown: {' '.join(unknown)}; {hint}")
     return options

@@ -6,16 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from cifar10_program.paths import path_of
-from launch.backends.registry import KINDS
-from launch.cluster import host_list
-from launch.cluster.model import (
-    MAX_TASKS,
-    NAME_RULE,
-    PATH_RULE,
-    PROGRAM_RULE,
-    PYTHON_RULE,
-    Cluster,
-)
+from launch.backends.registry import BACKENDS
+from launch.cluster import host_list, model
+from launch.cluster.model import Cluster
 from launch.cluster.yaml_section import matching, whole
 from launch.errors import LaunchError
 
@@ -44,8 +37,9 @@ def _value(
 
 
 _IN_CHECKOUT = matching(r"(?!/)(?!.*\.\.).+", "a file of the checkout, such as requirements.lock")
-_COUNT, _TASK_COUNT = whole(0, 999_999), whole(0, MAX_TASKS)
+_COUNT, _TASK_COUNT = whole(0, 999_999), whole(0, model.MAX_TASKS)
 _WORKDIR = "the folder of the tasks, with cifar10_main.py unless the package is installed"
+_PROGRAM = "a script of your own in place of cifar10_main.py"
 _LOCK = "what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)"
 _TASKS = "such as worker/0, or worker for all workers (default: all tasks)"
 _SET = "a key of the cluster file, such as slurm.partition=gpu (repeatable)"
@@ -54,18 +48,18 @@ _STATE_DIR = "where runs are kept (default: ~/.local/state/cifar10-launch)"
 LAYOUT = (
     _value("--hosts", "IP0,IP1", "master on the first, a ps on each; also node[01-04]"),
     _value("--hostfile", "FILE", "hosts as MPI has them: `node0 slots=4` is 4 workers"),
-    (("--on",), {"choices": tuple(KINDS), "help": "where tasks run (default: ssh)"}),
+    (("--on",), {"choices": tuple(BACKENDS), "help": "where tasks run (default: ssh)"}),
     _value("--workers", "N", "workers beside the master, if no hosts are given", _TASK_COUNT),
     _value("--ps", "N", "number of parameter servers (default: 1)", _TASK_COUNT),
     _switch("--evaluator", "add a separate evaluator"),
-    _value("--python", "PATH", "the training's Python", PYTHON_RULE),
-    _value("--workdir", "DIR", _WORKDIR, PATH_RULE),
+    _value("--python", "PATH", "the training's Python", model.PYTHON_RULE),
+    _value("--workdir", "DIR", _WORKDIR, model.PATH_RULE),
 )
 CLUSTER = (
     _value("--cluster", "FILE", "YAML description of the cluster"),
     *LAYOUT,
     _value("--nodes", "N", "slurm: number of hosts for the tasks", _TASK_COUNT),
-    _value("--program", "FILE", "a script of your own in place of cifar10_main.py", PROGRAM_RULE),
+    _value("--program", "FILE", _PROGRAM, model.PROGRAM_RULE),
     (("--set",), {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": _SET}),
 )
 JSON = _switch("--json", "as JSON, in the form that docs/formats.md describes")
@@ -83,7 +77,7 @@ LIST = (_value("--state-dir", "DIR", _STATE_DIR, path_of),)
 UP = (
     *CLUSTER,
     *LIST,
-    _value("--name", "NAME", "a name for the run, in list and schedulers", NAME_RULE),
+    _value("--name", "NAME", "a name for the run, in list and schedulers", model.NAME_RULE),
     _value("--restarts", "N", "start a failed task again", _COUNT),
     _switch("--no-check", "start without checking the hosts"),
     _switch("--detach", "return when the job has started"),
@@ -110,10 +104,10 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
     cluster = _described(options)
     for pair in options.set:
-        cluster = with_setting(cluster, pair, KINDS)
+        cluster = with_setting(cluster, pair, BACKENDS)
     flags = {key: getattr(options, key, None) for key in ("program", "name", "restarts")}
     given = {key: value for key, value in flags.items() if value is not None}
-    return KINDS[cluster.backend].arranged(replace(cluster, **given))
+    return BACKENDS[cluster.backend].arranged(replace(cluster, **given))
 
 
 def _described(options: argparse.Namespace) -> Cluster:
@@ -131,15 +125,15 @@ def _described(options: argparse.Namespace) -> Cluster:
 
         theirs = "hosts hostfile workers ps nodes evaluator python workdir"
         refuse(theirs, "--cluster", "the cluster file sets this; change it there")
-        return read_cluster(options.cluster, KINDS, options.on)
-    kind = KINDS[options.on or "ssh"]
-    way = f"--on {kind.name}"
-    if kind.is_this_machine or kind.chooses_hosts:
+        return read_cluster(options.cluster, BACKENDS, options.on)
+    backend = BACKENDS[options.on or "ssh"]
+    way = f"--on {backend.name}"
+    if backend.is_this_machine or backend.chooses_hosts:
         refuse("hosts hostfile", way, "it needs none; give --workers and --ps, or --on ssh")
-    if not kind.chooses_hosts:
+    if not backend.chooses_hosts:
         refuse("nodes", way, "only a backend that chooses the hosts takes it, such as slurm")
-    if kind.has_image:
-        inside = "python workdir" if kind.chooses_hosts else "python"
+    if backend.has_image:
+        inside = "python workdir" if backend.chooses_hosts else "python"
         refuse(inside, way, "the image has its own; leave it out")
     place = {"python": options.python, "workdir": options.workdir}
     if options.hosts is not None or options.hostfile is not None:
@@ -149,13 +143,13 @@ def _described(options: argparse.Namespace) -> Cluster:
         refuse("workers ps", given, f"{rule} (--cluster)")
         hosts = options.hosts or host_list.read_hostfile(options.hostfile)
         cluster = host_list.from_hosts(hosts, **place, evaluator=options.evaluator)
-        return replace(cluster, backend=kind.name, ports=kind.default_ports)
+        return replace(cluster, backend=backend.name, ports=backend.default_ports)
     tasks = (options.workers or 0, 1 if options.ps is None else options.ps)
-    if kind.is_this_machine:
+    if backend.is_this_machine:
         return host_list.on_this_machine(*tasks, **place, evaluator=options.evaluator)
-    if kind.chooses_hosts:
+    if backend.chooses_hosts:
         counts = host_list.counts_of(*tasks, options.evaluator)
-        return host_list.on_chosen_hosts(kind, counts, options.nodes, **place)
+        return host_list.on_chosen_hosts(backend, counts, options.nodes, **place)
     raise LaunchError(
         f"{way} needs hosts: name them with --hosts, --hostfile or --cluster, or take --on local"
     )

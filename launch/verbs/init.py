@@ -7,12 +7,11 @@ from importlib import resources
 import yaml
 
 from cifar10_program import LAUNCH, started_as
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
+from launch.cluster.host_list import SETUP_PYTHON
 from launch.cluster.model import TASK_TYPES, Host
 from launch.errors import LaunchError
 from launch.verbs.flags import cluster_of
-
-SETUP_PYTHON = ".venv/bin/python"  # of the venv that setup makes
 
 
 def init(options: argparse.Namespace) -> int:
@@ -21,16 +20,16 @@ def init(options: argparse.Namespace) -> int:
     Raises:
       LaunchError: a flag is wrong, or the file is there already or cannot be written.
     """
-    kind = KINDS[options.on or "ssh"]
-    if options.workers is None and (kind.chooses_hosts or kind.is_this_machine):
+    backend = BACKENDS[options.on or "ssh"]
+    if options.workers is None and (backend.chooses_hosts or backend.is_this_machine):
         options.workers = 1
     options.cluster, options.nodes, options.set = None, None, []  # flags of the other verbs
     cluster = cluster_of(options)
-    template = resources.files("launch.verbs") / "templates" / f"{kind.name}.yaml"
+    template = resources.files("launch.verbs") / "templates" / f"{backend.name}.yaml"
     text = string.Template(template.read_text("utf-8")).substitute(
         path=options.out,
         hosts="\n".join(map(_host, cluster.hosts)),
-        tasks=_mapping({one: cluster.count(one) for one in TASK_TYPES}),
+        tasks=_mapping({task_type: cluster.count(task_type) for task_type in TASK_TYPES}),
         workdir=_scalar(cluster.hosts[0].workdir),
         python=_scalar(options.python or SETUP_PYTHON),
     )

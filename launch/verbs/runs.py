@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
 from cifar10_program.streams import log_error
-from launch.backends.registry import KINDS, backend_named
+from launch.backends.registry import BACKENDS, backend_named
 from launch.errors import HostError, LaunchError, NotHereError
-from launch.record.outcome import Cause
-from launch.record.output import Follower, Line
+from launch.record.output import Line, LogReader
+from launch.record.result import ExitReason
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.display import print_json, say
 from launch.screen.row import duration, percent, plain, saved_rows
@@ -30,9 +30,9 @@ class State(NamedTuple):
     """How a run stands.
 
     Attributes:
-      name: RUNNING under its launcher here, GOES_ON in its cluster without its launcher,
-        `elsewhere`: another machine may launch it, `not followed`: its launcher has ended before
-        it, or how it ended.
+      name: RUNNING under its launcher here, GOES_ON in its cluster without its launcher, `on
+        another host`: another machine may launch it, `launcher lost`: its launcher has ended
+        before it, or how it ended.
       words: what to say of it.
       writes: whether new lines may come into the run's folder.
     """
@@ -55,26 +55,24 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         failed = f"exit code {end.exit_code}" if end.exit_code else ""
         name = f"failed ({failed})" if failed else "done"
         words = f"{failed}: {end.reason}" if failed else end.reason
-        return State("stopped" if end.cause is Cause.USER else name, words)
+        return State("stopped" if end.cause is ExitReason.USER else name, words)
     record, elsewhere = folder.record(), folder.other_machine()
     backend = backend_named(record["backend"])
     job = unknown = ""
-    survives = backend.is_lasting or backend.can_rejoin
-    if asks and (elsewhere is None or survives):
+    if asks:
         try:
-            job = backend.going_on(record)
+            job = found.state() if (found := backend.job_of(record)) else ""
         except NotHereError as error:
             unknown = f"; whether the job goes on is not known: {error}"
     if job:
         owner = "its launcher" if elsewhere is None else "a launcher here"
-        way_out = f"to end it: {'stop' if survives else 'clean'} --run {folder.run_id}"
-        words = f"continues without {owner}: {job}; {way_out}"
-        return State(GOES_ON, words, writes=backend.is_lasting)
+        words = f"continues without {owner}: {job}; to end it: stop --run {folder.run_id}"
+        return State(GOES_ON, words, writes=backend.job_writes_log)
     rest = f"to end the remaining processes: clean --run {folder.run_id}{unknown}"
     if elsewhere is None:
-        return State("not followed", f"its launcher has ended; {rest}")
+        return State("launcher lost", f"its launcher has ended; {rest}")
     words = f"its launcher runs, or ran, on {elsewhere}: ask there; if it is gone, {rest}"
-    return State("elsewhere", words)
+    return State("on another host", words)
 
 
 def _find(options: argparse.Namespace) -> RunFolder:
@@ -87,9 +85,9 @@ def _find(options: argparse.Namespace) -> RunFolder:
     try:
         return find(parent, options.run)
     except LaunchError as error:
-        for kind in KINDS.values() if options.run else ():
+        for backend in BACKENDS.values() if options.run else ():
             try:
-                record = backend_named(kind.name).known(options.run)
+                record = backend.known(options.run)
             except NotHereError:
                 continue
             except LaunchError as unknown:
@@ -100,9 +98,9 @@ def _find(options: argparse.Namespace) -> RunFolder:
 
 
 def _rejoin(folder: RunFolder) -> Optional[background.Background]:
-    """Starts a launcher for a job that goes on without one, if it can be followed again."""
-    backend = backend_named(folder.record()["backend"])
-    if not backend.can_rejoin or state_of(folder).name != GOES_ON:
+    """Starts a launcher for a job that goes on without one, unless it writes its log itself."""
+    state, backend = state_of(folder), backend_named(folder.record()["backend"])
+    if state.name != GOES_ON or state.writes:
         return None
     process = background.start(backend, None, folder, folder.output_log)
     process.leave()
@@ -141,7 +139,7 @@ def _cells(folder: RunFolder) -> "tuple[str, ...]":
         duration(time.time() - record["began"]),
         record["backend"],
         str(len(record["tasks"])),
-        next((row.step for row in rows if row.is_lead), ""),
+        next((row.step for row in rows if row.is_chief), ""),
         accuracy,
     )
 
@@ -197,13 +195,13 @@ def attach(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         ways_back(folder)
         return 128 + signal.SIGINT
-    outcome = folder.end()
-    if outcome is None and launcher is not None and launcher.wait(LOOK_SECS):
-        outcome = launcher.outcome()
-    if outcome is None:
+    result = folder.end()
+    if result is None and launcher is not None and launcher.wait(LOOK_SECS):
+        result = launcher.result()
+    if result is None:
         raise HostError(f"run {folder.run_id}: {state_of(folder).words}")
-    say(*closing_lines(folder, outcome, view.errors))
-    return outcome.exit_code
+    say(*closing_lines(folder, result, view.errors))
+    return result.exit_code
 
 
 def logs(options: argparse.Namespace) -> int:
@@ -213,7 +211,7 @@ def logs(options: argparse.Namespace) -> int:
       LaunchError: there is no such run or task.
     """
     folder = _find(options)
-    tasks, log = _chosen(folder, options.tasks), Follower(folder.output_log)
+    tasks, log = _chosen(folder, options.tasks), LogReader(folder.output_log)
 
     def show(tail: Optional[int], *, final: bool) -> None:
         lines: Iterable[Line] = (line for line in log.lines(final=final) if line.task in tasks)
@@ -228,7 +226,7 @@ def logs(options: argparse.Namespace) -> int:
         for is_last in _looks(folder):
             show(None, final=is_last)
         if folder.end() is None:
-            log_error(f"note: not followed: {plain(state_of(folder).words)}")
+            log_error(f"note: launcher lost: {plain(state_of(folder).words)}")
     return 0
 
 
@@ -261,13 +259,13 @@ def stop(options: argparse.Namespace) -> int:
     folder = _find(options)
     pid, record = folder.launcher_pid(), folder.record()
     if pid is None:
-        state, backend = state_of(folder), backend_named(record["backend"])
+        state, job = state_of(folder), backend_named(record["backend"]).job_of(record)
         if folder.end() is not None:
             say(f"run {folder.run_id} has ended before: {state.words}")
             return 0
-        if state.name != GOES_ON or not (backend.is_lasting or backend.can_rejoin):
+        if state.name != GOES_ON or job is None:
             raise HostError(f"run {folder.run_id}: {state.words}")
-        backend.stop(record, now=options.now)
+        job.end(now=options.now)
     else:
         with contextlib.suppress(ProcessLookupError):  # It has ended by now.
             for _ in range(2 if options.now else 1):

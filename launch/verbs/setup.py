@@ -6,25 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launch.backends.registry import backend_named
-from launch.cluster.host_list import code_folder, default_python
+from launch.cluster.host_list import SETUP_PYTHON, code_folder, default_python
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
-from launch.connect.preparing import (
-    Step,
-    code_files,
-    code_step,
-    kernels_step,
-    prepare,
-    records,
-    records_step,
-    venv_step,
-)
+from launch.connect import preparing
 from launch.errors import LaunchError
 from launch.screen.row import plain, plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.check import check_job
 from launch.verbs.flags import cluster_of
-from launch.verbs.init import SETUP_PYTHON
 
 
 def setup(options: argparse.Namespace) -> int:
@@ -50,29 +40,30 @@ def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
     """Prepares and checks the hosts of a cluster, as `setup` does."""
     backend = backend_named(cluster.backend)
     if cluster.backend != "ssh" or backend.transport is None:
-        way_out = "`make venv` prepares a checkout, and docs/launch.md says what each backend needs"
-        raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}; {way_out}")
+        hint = "`make venv` prepares a checkout, and docs/launch.md says what each backend needs"
+        raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}; {hint}")
     job = make_job(cluster, options.arguments)
     root, folder = Path(code_folder()), job.folder("data")
-    found = records(root / os.path.expanduser(folder))
+    found = preparing.records(root / os.path.expanduser(folder))
     if not found and "://" not in folder:
         words = "make them here or there: python -m data_prep --help"
         _say("records", f"none in {folder} here to copy; {words}")
-    code = code_files(root, options.requirements, cluster.program)
-    copy, data = code_step(code), records_step(found, folder)
+    code = preparing.code_files(root, options.requirements, cluster.program)
+    copy, data = preparing.code_step(code), preparing.records_step(found, folder)
 
-    def steps(host: Host) -> Iterator[Step]:
+    def steps(host: Host) -> Iterator[preparing.Step]:
         yield copy
         if found and host.trains:
             yield data
         if host.python == SETUP_PYTHON:
             venv = SETUP_PYTHON.partition("/")[0]
-            yield venv_step(venv, host.agent_python, options.requirements)
+            values = {"lock": options.requirements, "agent_python": host.agent_python}
+            yield preparing.Step("venv", {"venv": venv, **values})
         if host.trains:
-            yield kernels_step(host.python)
+            yield preparing.kernels_step(host.python)
 
     with stop_signals() as stops:
-        failed = prepare(cluster.hosts, steps, backend.transport, _say, stops)
+        failed = preparing.prepare(cluster.hosts, steps, backend.transport, _say, stops)
     if stops:
         print("stopped; the same command goes on where it was")
         return 128 + stops[0]

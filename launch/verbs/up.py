@@ -25,8 +25,8 @@ from launch.backends.base import Backend
 from launch.backends.registry import backend_named
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
-from launch.record.outcome import Outcome
-from launch.record.output import Follower, Line
+from launch.record.output import Line, LogReader
+from launch.record.result import Result
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import ERROR, Display, say
 from launch.screen.row import duration, percent, saved_rows
@@ -57,22 +57,27 @@ def up(options: argparse.Namespace) -> int:
         refuse_problems(job, backend)
     folder = RunFolder.create(state_dir(options.state_dir), job, backend.output_folder(job))
     say(f"run {folder.run_id}, its folder:", f"  {folder.path}")
-    # A lasting job writes output.log itself; two machines cannot append to one file.
-    log = folder.launcher_log if backend.is_lasting else folder.output_log
+    # Two machines cannot append to one file.
+    log = folder.launcher_log if backend.job_writes_log else folder.output_log
     view = View(folder, is_start=options.detach)
     process = background.start(backend, job, folder, log)
 
     def is_enough() -> bool:
-        return options.detach and (_has_started(folder, backend) or _is_full(folder))
+        if not options.detach or _has_started(folder, backend):
+            return bool(options.detach)
+        with contextlib.suppress(OSError):  # the folder was removed
+            # What the run does cannot be seen on a full disk.
+            return shutil.disk_usage(folder.path).free < _ROOM
+        return False
 
-    outcome = follow(process, view, is_enough)
-    if outcome is None:
+    result = follow(process, view, is_enough)
+    if result is None:
         ways_back(folder)
         if options.detach and not _has_started(folder, backend):
             raise HostError("whether the job has started cannot be seen; free the disk")
         return 0 if options.detach else 128 + signal.SIGINT
-    say(*closing_lines(folder, outcome, view.errors))
-    return outcome.exit_code
+    say(*closing_lines(folder, result, view.errors))
+    return result.exit_code
 
 
 def _has_started(folder: RunFolder, backend: Backend) -> bool:
@@ -82,14 +87,7 @@ def _has_started(folder: RunFolder, backend: Backend) -> bool:
     """
     tasks = folder.status().get("tasks", [])
     states = [str(row.get("state")).partition(" ")[0] for row in tasks]
-    return bool(tasks) and (backend.transport is None or {*states} <= {"running", "done"})
-
-
-def _is_full(folder: RunFolder) -> bool:
-    """Returns whether the disk is full, so that what the run does cannot be seen there."""
-    with contextlib.suppress(OSError):  # the folder was removed
-        return shutil.disk_usage(folder.path).free < _ROOM
-    return False
+    return bool(tasks) and (backend.survives or {*states} <= {"running", "done"})
 
 
 class View:
@@ -111,7 +109,7 @@ class View:
         self._folder, self._tail, self._is_start = folder, tail, is_start
         self._began = folder.record()["began"]
         self.errors = set[str]()
-        self._logs = Follower(folder.output_log), Follower(folder.launcher_log)
+        self._logs = LogReader(folder.output_log), LogReader(folder.launcher_log)
         self._display: Optional[Display] = None
 
     def show_new(self, unlogged: Sequence[Line] = (), *, final: bool = False) -> None:
@@ -142,7 +140,7 @@ class View:
             self._display = None
 
 
-def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Optional[Outcome]:
+def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Optional[Result]:
     """Shows a run until it has ended or is left; returns how it ended, or None if it goes on.
 
     Args:
@@ -179,7 +177,7 @@ def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Op
     view.close()
     if is_left:
         process.leave()
-    return None if is_left else process.outcome()
+    return None if is_left else process.result()
 
 
 def _ask(process: Background, signals: Sequence[int]) -> str:
@@ -208,24 +206,24 @@ def _can_ask() -> bool:
     return False
 
 
-def closing_lines(folder: RunFolder, outcome: Outcome, errors: Collection[str] = ()) -> list[str]:
+def closing_lines(folder: RunFolder, result: Result, errors: Collection[str] = ()) -> list[str]:
     """Returns what a person wants of a run that is over, and last why it ended.
 
     Of one that is done: accuracy, tasks, duration and the report. Of another one: what is known of
     its end, without the `errors` of tasks that were shown before.
     """
     record = folder.record()
-    if outcome.exit_code == 0:
+    if result.exit_code == 0:
         accuracy, num_tasks = percent(folder.accuracy()), len(record["tasks"])
         secs = folder.status().get("time", time.time()) - record["began"]
         words = f"{num_tasks} task{'s' * (num_tasks > 1)}, {duration(secs)}"
         report = Path(os.path.expanduser(record.get("output") or "")) / "report.html"
         if not accuracy:  # then the folder may be another run's, too
-            return [words, outcome.reason]
+            return [words, result.reason]
         lines = [f"accuracy {accuracy}, {words}", *[f"report: {report}"] * report.is_file()]
-        return [*lines, outcome.reason]
-    details = [line for line in outcome.details if line.removeprefix("  | ") not in errors]
-    return [*details, f"exit code {outcome.exit_code}: {outcome.reason}"]
+        return [*lines, result.reason]
+    details = [line for line in result.details if line.removeprefix("  | ") not in errors]
+    return [*details, f"exit code {result.exit_code}: {result.reason}"]
 
 
 def ways_back(folder: RunFolder) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.advise import Way, best_of, ways_on_hosts
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 
 ALONE = Way("alone", 1, 0)
@@ -34,7 +34,7 @@ def test_the_winners_command_can_be_run_as_it_stands(tmp_path: Path) -> None:
     assert not file.exists()
     for way in ways_on_hosts(HOSTS):
         assert way.command([], file)[:5] == ["-m", "launch", "up", "--cluster", str(file)]
-        cluster = read_cluster(str(file), KINDS)
+        cluster = read_cluster(str(file), BACKENDS)
         assert cluster.count("master", "worker") == way.trainers
         assert cluster.count("ps") == way.ps
         assert {host.workdir for host in cluster.hosts} == {"/data"}

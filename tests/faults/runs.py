@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
-from launch.record.output import Follower
+from launch.record.output import LogReader
 from launch.record.run_folder import RunFolder
 from testbeds.nodes import Nodes
 from testbeds.process_list import stop_process
@@ -159,7 +159,7 @@ class Job:
 
     def log(self, task: str) -> str:
         """Returns the logs of a task, of all runs one after the other."""
-        logs = [Follower(self.state / run_id / "output.log") for run_id in self.run_ids()]
+        logs = [LogReader(self.state / run_id / "output.log") for run_id in self.run_ids()]
         lines = (line for log in logs for line in log.lines(final=True))
         return "".join(f"{line.text}\n" for line in lines if line.task == task)
 

@@ -46,7 +46,7 @@ from data_prep.tfrecord import read, write
 from launch.agent.protocol import EVENTS, read_event
 from launch.backends.kubernetes import state
 from launch.backends.local import TRANSPORT
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
@@ -317,7 +317,7 @@ def _decode_in_graph(data: bytes, _: Path) -> None:
 def _read_cluster(data: bytes, folder: Path) -> None:
     path = folder / "lab.yaml"
     path.write_bytes(data)
-    make_job(read_cluster(str(path), KINDS), ["--train-batch-size=16"])
+    make_job(read_cluster(str(path), BACKENDS), ["--train-batch-size=16"])
 
 
 def _plan(data: bytes, _: Path) -> None:
@@ -343,7 +343,7 @@ def _hear(data: bytes, folder: Path) -> None:
     connections.use("localhost", link)
     supervisor = Supervisor(job.tasks, job.cluster.limits, 0, 0.0)
     loop = RunLoop(supervisor, run, Display(io.StringIO(), live=False), connections.events, [])
-    agents = Agents(supervisor, loop, connections, {task.name: {} for task in job.tasks}, 9)
+    agents = Agents(supervisor, loop, connections, {task.name: {} for task in job.tasks})
     agents.start()
     for line in data.splitlines():
         event = read_event(line)

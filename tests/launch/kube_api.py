@@ -123,7 +123,9 @@ class Cluster:
     def running(self) -> list[int]:
         """Returns the pids of containers that have not ended."""
         containers = list(self.processes.values())
-        return [one.process.pid for one in containers if one.process.poll() is None]
+        return [
+            container.process.pid for container in containers if container.process.poll() is None
+        ]
 
     # The API.
 
@@ -227,7 +229,7 @@ class Cluster:
         for (plural, namespace, name), found in list(self._objects.items()):
             owners = found["metadata"].get("ownerReferences", [])
             is_ending = "deletionTimestamp" in found["metadata"]
-            if owners and not is_ending and not any(one["uid"] in uids for one in owners):
+            if owners and not is_ending and not any(owner["uid"] in uids for owner in owners):
                 self.delete(plural, namespace, name, None)
 
     def _run_pod(self, pod: Object) -> None:
@@ -259,7 +261,7 @@ class Cluster:
 
     def _start(self, pod: Object) -> Object:
         container = pod["spec"]["containers"][0]
-        env = {one["name"]: one["value"] for one in container.get("env", [])}
+        env = {variable["name"]: variable["value"] for variable in container.get("env", [])}
         for source in container.get("envFrom", []):
             key = ("secrets", pod["metadata"]["namespace"], source["secretRef"]["name"])
             if key not in self._objects:
@@ -290,7 +292,7 @@ class _Container:
         self.began = time.monotonic()
         self._spec, self._workdir = spec, workdir
         self._env = {"PATH": os.environ["PATH"], "HOME": "/tmp", **env}
-        arguments = [one.replace("$$", "$") for one in spec["args"]]
+        arguments = [argument.replace("$$", "$") for argument in spec["args"]]
         assert arguments[0].endswith(".py"), f"the image's entry point is python: {arguments}"
         arguments[0] = arguments[0].replace("/data", str(workdir), 1)
         self.process = subprocess.Popen(
@@ -421,7 +423,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self.api.get(plural, str(namespace), name)
         version, kind = _RESOURCES[plural]
         with self.api.lock:
-            items = [one for one in self.api.all_of(plural, namespace) if self._is_chosen(one)]
+            items = [item for item in self.api.all_of(plural, namespace) if self._is_chosen(item)]
         return {"apiVersion": version, "kind": f"{kind}List", "metadata": {}, "items": items}
 
     def _post(self, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Checks Kubernetes objects strictly, against published schemas and the training operator's rules.
+"""Checks Kubernetes objects strictly, against published schemas.
 
 The schemas are those of the packages `kubernetes` and `kubeflow-training`, which are generated from
 the OpenAPI documents of Kubernetes and of the training operator. An object must have no field that
@@ -8,7 +8,6 @@ its schema lacks, all that it requires, and every field must have the schema's t
 import functools
 import importlib
 import json
-import re
 from types import SimpleNamespace
 from typing import Any, Optional
 
@@ -51,53 +50,13 @@ def check_object(found: dict[str, Any]) -> list[str]:
 
 def _unknown_words(found: Any) -> list[str]:
     if isinstance(found, list):
-        return [error for one in found for error in _unknown_words(one)]
+        return [error for part in found for error in _unknown_words(part)]
     if not isinstance(found, dict):
         return []
-    errors = [f"{key}: {one}" for key, one in found.items() if one not in _ENUMS.get(key, [one])]
+    errors = [
+        f"{key}: {value}" for key, value in found.items() if value not in _ENUMS.get(key, [value])
+    ]
     return errors + _unknown_words([*found.values()])
-
-
-ROLES = ("Chief", "Master", "PS", "Worker", "Evaluator")
-_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-
-
-def check_operator_rules(job: dict[str, Any]) -> list[str]:
-    """Returns a TFJob's violations of the training operator's rules that no schema states."""
-    name, replicas = job["metadata"]["name"], job["spec"]["tfReplicaSpecs"]
-    errors = [f"no such role: {role}" for role in replicas if role not in ROLES]
-    if not _LABEL.fullmatch(name):
-        errors.append(f"{name} is no DNS-1035 label")
-    leads = sum(
-        replicas[role].get("replicas", 1) for role in ("Chief", "Master") if role in replicas
-    )
-    if leads != 1:
-        errors.append(f"{leads} chiefs and masters; there must be one")
-    for role, replica in replicas.items():
-        errors += _check_replica(name, role, replica)
-    return errors
-
-
-def _check_replica(name: str, role: str, replica: dict[str, Any]) -> list[str]:
-    errors = []
-    pod = replica["template"]["spec"]
-    containers = [one for one in pod["containers"] if one["name"] == "tensorflow"]
-    longest = f"{name}-{role.lower()}-{replica.get('replicas', 1) - 1}"
-    if len(longest) > 63:
-        errors.append(f"{longest} is too long for a service's name")
-    if len(containers) != 1:
-        errors.append(f"{role}: one container must be called tensorflow")
-    if "restartPolicy" in pod:
-        errors.append(f"{role}: the pod's restartPolicy is overwritten by the replica's")
-    for container in containers:
-        if "command" in container:
-            errors.append(f"{role}: a command hides the image's entry point")
-        if any(one["name"] == "TF_CONFIG" for one in container.get("env", [])):
-            errors.append(f"{role}: TF_CONFIG is the operator's")
-        ports = [port for port in container.get("ports", []) if port["name"] == "tfjob-port"]
-        if len(ports) != 1:
-            errors.append(f"{role}: one port must be called tfjob-port")
-    return errors
 
 
 def check_pod_security(pod: dict[str, Any]) -> Optional[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
-from launch.record.output import Follower
+from launch.record.output import LogReader
 from launch.record.run_folder import RunFolder
 from testbeds.process_list import all_commands, environment_of
 
@@ -130,9 +130,9 @@ class Launcher:
 
     def log(self, task: str) -> str:
         """Returns the lines of a task, `worker/0` or `worker-0`, in the newest run's log."""
-        log = Follower(self.state / self.run_id() / "output.log")
+        log = LogReader(self.state / self.run_id() / "output.log")
         name = task.replace("-", "/")
-        return "".join(f"{one.text}\n" for one in log.lines(final=True) if one.task == name)
+        return "".join(f"{line.text}\n" for line in log.lines(final=True) if line.task == name)
 
     def has_saved(self, task: str, folder: str = ".") -> bool:
         """Returns whether a task of the newest run, in a folder of `workdir`, saved at SIGTERM."""

@@ -68,12 +68,14 @@ def _train(name: str, options: "dict[str, str]", awaited: "list[str]") -> None:
     done = _mark("done")
     steps = int(options.get("steps", 10))
     step = 0
-    is_lead = name.startswith(("master", "chief"))
-    while step < steps or not is_lead or not all(_mark("wrote", one).exists() for one in awaited):
-        is_together = all(_mark("wrote", one).exists() for one in awaited)
+    is_chief = name.startswith(("master", "chief"))
+    while (
+        step < steps or not is_chief or not all(_mark("wrote", name).exists() for name in awaited)
+    ):
+        is_together = all(_mark("wrote", name).exists() for name in awaited)
         if step >= int(options.get("at", 0)) and is_together:
             _perhaps_die(name, options)
-        if not is_lead and done.exists():
+        if not is_chief and done.exists():
             return
         step += 1
         if not name.startswith("ps"):

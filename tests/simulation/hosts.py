@@ -16,7 +16,7 @@ _TICK_SECS = 0.5
 
 
 class Process:
-    """A task's process; `launch.agent.task_process.Running` for the agent.
+    """A task's process; `launch.agent.task_process.TaskProcess` for the agent.
 
     Attributes:
       got: the signals that reached the process before its end.
@@ -135,7 +135,7 @@ class SimMachine:
     def __init__(self, host: SimHost, link: "SimLink") -> None:
         self.host, self.link, self.is_slurm_step = host, link, host.is_slurm
         self.is_over = False
-        self._marks: dict[int, dict[str, str]] = {}
+        self._labels: dict[int, dict[str, str]] = {}
         machine: Any = self
         self.agent = Agent("run", machine)
 
@@ -178,7 +178,7 @@ class SimMachine:
         if self.is_over:
             return
         if order is None:
-            self.agent.orphan("the launcher has ended")
+            self.agent.lose_launcher("the launcher has ended")
         else:
             self.agent.hear(order)
         self.turn()
@@ -206,18 +206,18 @@ class SimMachine:
             raise OSError("port 2222 is in use")
         pid = 100 + len(self.host.processes)
         process = Process(self.host, self, order, pid)
-        self._marks[pid] = dict(order["env"])
+        self._labels[pid] = dict(order["env"])
         self.host.processes.append(process)
         self.host.world.say(self.host.name, process.name, "starts")
         process.program = self.host.make_program(process)
         return process
 
-    def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
-        """Kills the processes with these marks, at once."""
+    def end_labelled(self, patience_secs: float, **labels: str) -> list[int]:
+        """Kills the processes with these labels, at once."""
         found = []
         for process in self.host.processes:
-            theirs = process.machine._marks[process.pid]
-            if process.code is None and all(theirs.get(n) == v for n, v in marks.items()):
+            theirs = process.machine._labels[process.pid]
+            if process.code is None and all(theirs.get(n) == v for n, v in labels.items()):
                 is_own = process.machine is self
                 process.deliver(signal.SIGKILL, "the end of its agent" if is_own else "a successor")
                 found.append(process.pid)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from launch.cluster.model import Limits
-from launch.record.outcome import Outcome
+from launch.record.result import Result
 from tests.simulation.hosts import Process
 from tests.simulation.world import World
 
@@ -54,7 +54,7 @@ class Ledger:
       failed: the tasks that failed by themselves, as the launcher was told.
       paused_secs: how long the launcher stood still.
       end_began: when the job's end began.
-      succeeded: when the launcher learned of the lead's success, if that is the verdict.
+      succeeded: when the launcher learned of the chief's success, if that is the expected.
       num_user_stops: how often the user, or a platform that did not say so, has asked for the end.
     """
 
@@ -124,23 +124,23 @@ class Ledger:
         if secs > _TOLD_SECS:
             self.breach("the end of a task is told at once", f"{process.name} after {secs:.1f} s")
 
-    def check_outcome(self, outcome: Optional[Outcome], named: set[str], limit_secs: float) -> None:
-        """Checks the outcome.
+    def check_outcome(self, result: Optional[Result], named: set[str], limit_secs: float) -> None:
+        """Checks the result.
 
         Args:
-          outcome: how the job ended, as the launcher says; None if it did not end.
+          result: how the job ended, as the launcher says; None if it did not end.
           named: the tasks that the status names as failed.
           limit_secs: the sum of the limits for the end.
         """
-        if self.end_began is None or outcome is None:
+        if self.end_began is None or result is None:
             self.breach("the job ends within its limits", "it never ended")
             return
         secs = self.world.now - self.end_began - self.paused_secs
         if secs > limit_secs:
             self.breach("the job ends within its limits", f"{secs:.1f} s, not {limit_secs:g} s")
         for name in sorted(self.failed - named):
-            if name not in outcome.reason and not any(name in note for note in self.notes):
+            if name not in result.reason and not any(name in note for note in self.notes):
                 self.breach("every task that failed by itself is named", name)
         cause = first_cause(self.reports)
-        if cause is None or cause.exit_code != outcome.exit_code:
-            self.breach("the exit code is the first cause's", f"{cause}, not {outcome}")
+        if cause is None or cause.exit_code != result.exit_code:
+            self.breach("the exit code is the first cause's", f"{cause}, not {result}")

@@ -1,6 +1,6 @@
-"""A job in a simulated Kubernetes: pods change by chance, and the real follower sees polls of them.
+"""A job in a simulated Kubernetes: pods change by chance, and the real watch sees polls of them.
 
-What the runner does about kubectl and logs, tests/launch/backends/test_kubernetes_follow.py sees.
+What the driver does about kubectl and logs, tests/launch/backends/test_pod_watch.py sees.
 """
 
 import json
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.manifests import overdue_secs
+from launch.backends.kubernetes.pod_watch import PodWatch
 from launch.backends.kubernetes.state import read_poll
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.supervise.supervisor import Action, Signal, Start
 from tests.launch.backends import samples
 from tests.simulation import invariants
@@ -72,7 +72,7 @@ class KubernetesRun:
         self.broken: list[tuple[str, str]] = []
         self._restarts = rng.choice((0, 0, 1, 3))
         tasks = make_job(samples.kubernetes_cluster()).tasks
-        self._follower = Follower(tasks, _LIMITS, self._restarts, 0.0)
+        self._watch = PodWatch(tasks, _LIMITS, self._restarts, 0.0)
         self._jobs = {task.name for task in tasks}
         self._pods: list[SimPod] = []
         self._to_start: list[str] = []
@@ -88,11 +88,11 @@ class KubernetesRun:
             self.world.later(rng.uniform(1, 40), self._cancel)
 
     def run(self) -> "KubernetesRun":
-        """Runs until the follower has ended; returns this run, with what was wrong."""
+        """Runs until the watch has ended; returns this run, with what was wrong."""
         self._step()
-        self.world.run(_LONGEST_SECS, lambda: self._follower.outcome is not None)
-        self.world.say("outcome:", self._follower.outcome)
-        self._check(self._follower.outcome)
+        self.world.run(_LONGEST_SECS, lambda: self._watch.supervisor.result is not None)
+        self.world.say("result:", self._watch.supervisor.result)
+        self._check(self._watch.supervisor.result)
         return self
 
     def _breach(self, invariant: str, words: str) -> None:
@@ -111,15 +111,15 @@ class KubernetesRun:
             self._change(pod)
         if any(pod.task == "master/0" and pod.runs for pod in self._pods) and not self._silent_from:
             self._heard = now
-            self._follower.heard(now, stepped=True)
+            self._watch.supervisor.heard(now, stepped=True)
         actions: list[Action] = []
         if now >= self._down_until:
             self._down_until = now + 20 * (rng.random() < self._fault_rate)
             jobs = [samples.job_status(task) for task in self._jobs]
             service = [{"kind": "Service", "metadata": {}}] * self._exists
             items = [*[pod.as_object() for pod in self._pods], *jobs, *service]
-            actions += self._follower.saw(read_poll(json.dumps({"items": items})), now)
-        self._carry_out([*actions, *self._follower.tick(now)])
+            actions += self._watch.saw(read_poll(json.dumps({"items": items})), now)
+        self._carry_out([*actions, *self._watch.tick(now)])
         self.world.later(_POLL_SECS, self._step)
 
     def _change(self, pod: SimPod) -> None:
@@ -169,7 +169,7 @@ class KubernetesRun:
 
     def _cancel(self) -> None:
         """Somebody deletes the Service, which all belongs to."""
-        if self._follower.verdict is None:
+        if self._watch.supervisor.expected is None:
             self.world.say("somebody deletes the Service")
             self._harmed = self._harmed or self.world.now
             self._exists, self._is_cancelled = False, True
@@ -178,12 +178,12 @@ class KubernetesRun:
     def _stop(self) -> None:
         self.world.say("the user stops the job")
         self._stopped = self.world.now
-        self._carry_out(self._follower.stop(signal.SIGINT, self.world.now))
+        self._carry_out(self._watch.supervisor.stop(signal.SIGINT, self.world.now))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
-        """Does what the launcher's runner does."""
-        follower = self._follower
-        if follower.verdict is not None and not self._end_began:
+        """Does what the launcher's driver does."""
+        watch = self._watch
+        if watch.supervisor.expected is not None and not self._end_began:
             self._end_began = self.world.now
         for action in actions:
             self.world.say(action)
@@ -192,7 +192,7 @@ class KubernetesRun:
                 if self._end_began:
                     self._breach("nothing is started after the end begins", action.task)
             elif isinstance(action, Signal):
-                follower.is_deleted = True
+                watch.is_deleted = True
                 self._delete("launcher")
                 for pod in self._pods if action.signum == signal.SIGKILL else ():
                     self._end(pod, 137 if pod.code is None else pod.code)
@@ -200,13 +200,13 @@ class KubernetesRun:
             self._jobs.discard(task)  # its pods go, and the controller makes one for the new Job
             for pod in self._pods:
                 pod.ender = pod.ender or "launcher" * (pod.task == task)
-            if task not in follower.held:
+            if task not in watch.held:
                 self._jobs.add(task)
                 self._to_start.remove(task)
 
-    def _check(self, outcome: Optional[Outcome]) -> None:
+    def _check(self, result: Optional[Result]) -> None:
         """Checks the end of the launcher."""
-        if outcome is None:
+        if result is None:
             self._breach("the job ends within its limits", "it never ended")
             return
         secs = self.world.now - self._end_began
@@ -215,19 +215,19 @@ class KubernetesRun:
             self._breach("the job ends within its limits", f"after {secs:.1f} s")
         idle_secs = _LIMITS.idle_secs or 0
         is_true = {
-            Cause.DONE: self._done > 0,
-            Cause.USER: self._stopped > 0,
-            Cause.TIME_LIMIT: self._end_began > self._heard + idle_secs,
-            Cause.CANCELLED: self._is_cancelled,
-            Cause.TASK_FAILED: outcome.task in self._failed,
-            Cause.PLATFORM: self._harmed > 0 and outcome.task is not None,
+            ExitReason.DONE: self._done > 0,
+            ExitReason.USER: self._stopped > 0,
+            ExitReason.TIME_LIMIT: self._end_began > self._heard + idle_secs,
+            ExitReason.CANCELLED: self._is_cancelled,
+            ExitReason.TASK_FAILED: result.task in self._failed,
+            ExitReason.PLATFORM: self._harmed > 0 and result.task is not None,
         }
-        if outcome.cause is None or not is_true[outcome.cause]:
-            self._breach("what ends the job has happened", str(outcome))
-        if (outcome.exit_code == 0) != (outcome.cause is Cause.DONE):
-            self._breach("a failure is no success", str(outcome))
+        if result.cause is None or not is_true[result.cause]:
+            self._breach("what ends the job has happened", str(result))
+        if (result.exit_code == 0) != (result.cause is ExitReason.DONE):
+            self._breach("a failure is no success", str(result))
         was_ended = 0 < self._harmed <= self._done or self._stopped or self._is_cancelled
-        if self._done and outcome.exit_code and not was_ended:
-            self._breach("a success is no failure", str(outcome))
-        if max(state.restarts for state in self._follower.states.values()) > self._restarts:
-            self._breach("no task is restarted too often", str(outcome))
+        if self._done and result.exit_code and not was_ended:
+            self._breach("a success is no failure", str(result))
+        if max(state.restarts for state in self._watch.states.values()) > self._restarts:
+            self._breach("no task is restarted too often", str(result))

@@ -37,7 +37,7 @@ class SimLink:
             raise HostError(f"{host.name}: no answer within {_OPEN_SECS:g} s")
         self._agent = host.agent(self)
         self.send(order)
-        return {"event": "hello", "ports": []}
+        return {"event": "ready", "ports": []}
 
     def send(self, message: Message) -> None:
         """Sends an order."""
@@ -148,7 +148,7 @@ class SimConnections(Connections):
         self.world.later(secs, self._open_again, host_name, 0.0)
 
     def finish(self) -> None:
-        """Ends every agent that can be reached; see `close_all`."""
+        """Ends every agent that can be reached; see `Connections`."""
         for link in self._links.values():
             link.send({"do": "end"})
         for link in self._all:

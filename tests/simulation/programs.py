@@ -37,10 +37,10 @@ class Training:
         self.programs.append(program)
         return program
 
-    def lead(self) -> "Optional[Program]":
-        """Returns the program of the newest lead."""
-        leads = [one for one in self.programs if one.is_lead]
-        return leads[-1] if leads else None
+    def chief(self) -> "Optional[Program]":
+        """Returns the program of the newest chief."""
+        chiefs = [program for program in self.programs if program.is_chief]
+        return chiefs[-1] if chiefs else None
 
 
 class Program:
@@ -49,14 +49,14 @@ class Program:
     def __init__(self, training: Training, process: Process) -> None:
         self.training, self.process, self.world = training, process, training.world
         self.type = process.name.split("/")[0]
-        self.is_lead = self.type in ("master", "chief")
+        self.is_chief = self.type in ("master", "chief")
         self._is_asked = False
         rng, host = self.world.rng, process.host
         self.began = self.world.now
         if self.type != "ps":
             host.later(rng.uniform(0.2, 1.0), self._write)
         ends = max(training.done - self.world.now, 0.3) + rng.uniform(0, 0.5)
-        if self.is_lead:
+        if self.is_chief:
             host.later(ends + training.figures_secs, self._exit, 0)
         elif self.type == "ps":
             host.later(1.0, self._serve)
@@ -82,7 +82,7 @@ class Program:
         if self.process.code is None:
             self.process.end(code)
             rng = self.world.rng
-            if self.type == "ps" or self.is_lead:
+            if self.type == "ps" or self.is_chief:
                 for other in self.training.programs:
                     if other.type != "ps" and rng.random() < 0.7:
                         other.process.host.later(rng.uniform(0.0, 3.0), other._notice)
@@ -102,16 +102,16 @@ class Program:
 
     def _serve(self) -> None:
         """Ends once the trainers have ended, as a ps does at the end of training."""
-        lead = self.training.lead()
-        if lead is not None and self.process.code is None:
-            if lead.process.code == 0 and not self._is_asked and self.world.rng.random() < 0.5:
+        chief = self.training.chief()
+        if chief is not None and self.process.code is None:
+            if chief.process.code == 0 and not self._is_asked and self.world.rng.random() < 0.5:
                 self._exit(0)
             else:
                 self.process.host.later(1.0, self._serve)
 
     def _wait_for_the_lead(self, deadline: float, code: int) -> None:
-        lead = self.training.lead()
-        if lead is None or lead.process.code is not None or self.world.now >= deadline:
+        chief = self.training.chief()
+        if chief is None or chief.process.code is not None or self.world.now >= deadline:
             self._exit(code)
         else:
             self.process.host.later(0.5, self._wait_for_the_lead, deadline, code)

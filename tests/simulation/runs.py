@@ -7,7 +7,7 @@ from typing import Any, Optional
 from launch.agent.protocol import Message
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
-from launch.record.outcome import Cause
+from launch.record.result import ExitReason
 from launch.supervise.run import Agents
 from launch.supervise.supervisor import Action, Supervisor
 from tests.simulation import invariants
@@ -20,7 +20,7 @@ from tests.simulation.world import World
 
 _TICK_SECS = 0.5
 _LONGEST_SECS = 400.0
-_ORPHAN_SECS = 15.0
+_LOST_SECS = 15.0
 
 
 class WatchedSupervisor(Supervisor):
@@ -37,7 +37,7 @@ class WatchedSupervisor(Supervisor):
         if not was_alive:
             return actions
         ledger = self.ledger
-        if code == 0 and state.task.is_lead and truth:
+        if code == 0 and state.task.is_chief and truth:
             ledger.reports.append(Report(now, invariants.DONE, 0, name))
         elif code != 0 and truth:
             ledger.failed.add(name)
@@ -46,18 +46,21 @@ class WatchedSupervisor(Supervisor):
         self._note_end()
         return actions
 
-    def _failure(self, cause: Cause, code: Optional[int], name: str, now: float) -> Report:
+    def _failure(self, cause: ExitReason, code: Optional[int], name: str, now: float) -> Report:
         report = invariants.failure(now, code, name)
-        ranks = {Cause.HOST_LOST: invariants.HOST_LOST, Cause.PLATFORM: invariants.PLATFORM}
+        ranks = {
+            ExitReason.HOST_LOST: invariants.HOST_LOST,
+            ExitReason.PLATFORM: invariants.PLATFORM,
+        }
         return Report(now, ranks.get(cause, report.rank), report.exit_code, name)
 
     def stop(
-        self, signum: int, now: float, reason: str = "", cause: Cause = Cause.USER
+        self, signum: int, now: float, reason: str = "", cause: ExitReason = ExitReason.USER
     ) -> list[Action]:
         """Records a request for the end."""
         ledger = self.ledger
         rank = invariants.PLATFORM
-        if cause is Cause.USER:
+        if cause is ExitReason.USER:
             ledger.num_user_stops += 1
             rank = invariants.TERMINATED if signum == signal.SIGTERM else invariants.USER
         ledger.reports.append(Report(now, rank, 128 + signum))
@@ -67,9 +70,9 @@ class WatchedSupervisor(Supervisor):
 
     def tick(self, now: float) -> list[Action]:
         """Records a time limit."""
-        is_first = self.verdict is None
+        is_first = self.expected is None
         actions = super().tick(now)
-        if is_first and self.verdict is not None and self.verdict.exit_code == 124:
+        if is_first and self.expected is not None and self.expected.exit_code == 124:
             self.ledger.reports.append(Report(now, invariants.USER, 124))
         self._note_end()
         return actions
@@ -78,7 +81,7 @@ class WatchedSupervisor(Supervisor):
         ledger, now = self.ledger, self.ledger.world.now
         if self.ending and ledger.end_began is None:
             ledger.end_began = now
-        if self.verdict is not None and not self.verdict.exit_code and ledger.succeeded is None:
+        if self.expected is not None and not self.expected.exit_code and ledger.succeeded is None:
             ledger.succeeded = now
 
 
@@ -112,8 +115,8 @@ class AgentRun:
         self.connections.world = world
         orders = {task.name: _order(task) for task in tasks}
         loop: Any = self
-        clock, rejoin_secs = lambda: self.world.now, self.limits.rejoin_secs
-        self.agents = Agents(self.supervisor, loop, self.connections, orders, rejoin_secs, clock)
+        clock = lambda: self.world.now  # noqa: E731
+        self.agents = Agents(self.supervisor, loop, self.connections, orders, clock)
         self._queue: list[Any] = []
         self.paused_until = 0.0
         self.is_dead = False
@@ -127,11 +130,11 @@ class AgentRun:
         types = [rng.choice(("master", "chief")), *["worker"] * rng.randint(0, 3)]
         types += ["ps"] * rng.randint(1, 2) + ["evaluator"] * rng.choice((0, 0, 1))
         tasks, counts = [], dict.fromkeys(types, 0)
-        for i, one in enumerate(types):
+        for i, task_type in enumerate(types):
             name = names[i % len(names)]
             host = Host(name, name, (), workdir="/data")
-            tasks.append(Task(one, counts[one], host, None, Devices(), "{}", ()))
-            counts[one] += 1
+            tasks.append(Task(task_type, counts[task_type], host, None, Devices(), "{}", ()))
+            counts[task_type] += 1
         return tasks
 
     def _watch_orders(self) -> None:
@@ -204,8 +207,8 @@ class AgentRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether the launcher knows the outcome."""
-        return self.supervisor.outcome is not None
+        """Whether the launcher knows the result."""
+        return self.supervisor.result is not None
 
     def _tick(self) -> None:
         self._work()
@@ -217,11 +220,11 @@ class AgentRun:
         self.agents.start()
         self.world.later(_TICK_SECS, self._tick)
         self.world.run(_LONGEST_SECS, lambda: self.is_over or self.is_dead)
-        outcome = self.supervisor.outcome
-        self.world.say("outcome:", outcome)
+        result = self.supervisor.result
+        self.world.say("result:", result)
         if not self.is_dead:
             named = {n for n, state in self.supervisor.states.items() if state.status == "failed"}
-            self.ledger.check_outcome(outcome, named, self._limit_secs())
+            self.ledger.check_outcome(result, named, self._limit_secs())
             self.connections.finish()
         self._check_that_nothing_is_left()
         return self.ledger
@@ -235,7 +238,7 @@ class AgentRun:
 
     def _check_that_nothing_is_left(self) -> None:
         """Lets the agents end without the launcher, and checks that they do."""
-        patience = self.limits.lease_secs + min(_ORPHAN_SECS, self.limits.stop_secs) + 8
+        patience = self.limits.lease_secs + min(_LOST_SECS, self.limits.stop_secs) + 8
         until = self.world.now + patience
         while self.world.now < until and not self._is_empty():  # more may go wrong meanwhile
             self.world.run(self.world.now + 1, self._is_empty)

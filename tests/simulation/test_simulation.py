@@ -16,7 +16,9 @@ FOUND_BY_AGENTS = {1693: "a ps on a machine that stood still got SIGKILL without
 
 
 def broken(make: Callable[..., Any], seeds: Iterable[int]) -> list[str]:
-    return [f"seed {seed}: {': '.join(one)}" for seed in seeds for one in make(seed).run().broken]
+    return [
+        f"seed {seed}: {': '.join(breach)}" for seed in seeds for breach in make(seed).run().broken
+    ]
 
 
 def test_a_job_keeps_the_invariants_whatever_goes_wrong() -> None:

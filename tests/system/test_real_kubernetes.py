@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from launch.backends.kubernetes import manifests
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
 from tests.cifar10 import program
@@ -150,7 +150,7 @@ def test_the_api_server_takes_every_manifest_and_check_says_so(
         "backend: kubernetes\ntasks: {chief: 1, worker: 2, ps: 2, evaluator: 1}\n"
         "gpus_per_task: 1\nkubernetes: {data: 'nas:/r', user: off, annotations: {a: b}}\n"
     )
-    job = make_job(read_cluster(str(path), KINDS), ["--train-steps=1", "$x"])
+    job = make_job(read_cluster(str(path), BACKENDS), ["--train-steps=1", "$x"])
     documents = [*manifests.planned(job), manifests.secret(job, "cifar10", {"A": "b"})]
     for document in documents:
         bed.kubectl("apply", "--dry-run=server", "-f-", given=yaml.safe_dump(document))

@@ -19,31 +19,26 @@ from typing import Optional
 from launch.agent.task_process import Mask
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.follow import Follower
-from launch.backends.kubernetes.kubectl import (
-    RESTARTS,
-    ForbiddenError,
-    JobObjects,
-    Kubectl,
-    connect,
-)
+from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl, connect
 from launch.backends.kubernetes.logs import Event, PodLogs
-from launch.backends.kubernetes.manifests import Manifest
-from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
+from launch.backends.kubernetes.manifests import Manifest, restarts_of
+from launch.backends.kubernetes.pod_watch import PodWatch
+from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Pod
 from launch.cluster import show
 from launch.cluster.model import Host, Limits
 from launch.cluster.show import Document
 from launch.cluster.tasks import Devices, Job, Task, with_token
-from launch.errors import HostError
-from launch.record.outcome import Cause, Outcome
+from launch.connect.host_check import Checked
+from launch.connect.tools import await_end
+from launch.errors import HostError, LaunchError
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-from launch.supervise.run import passed_values
+from launch.supervise.run import allowed_variables
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Action, Note, Signal, Start
 
-_TFJOB = "#T "  # begins each line of the TFJob
 _INSTEAD = (
     "# Where Kubeflow's training operator runs, this TFJob can take the place of the Service and "
     "the\n# Jobs: sed -n 's/^#T //p'. `launch` does not follow it."
@@ -56,7 +51,6 @@ _AGAIN_SECS = 5.0  # between two tries to delete the job, or to restart a task
 _NO_POD_SECS = 15.0  # until a Job without a pod is news, and between two looks at why
 _LOGS_SECS = 5.0  # for the logs of pods that have ended, before the job is deleted with them
 _GONE_SECS = 30.0  # until a stopped job's pods, which have ended, are gone
-_END_SECS = 180.0  # how long `clean` waits for pods to end
 
 
 class Kubernetes(Backend):
@@ -64,9 +58,15 @@ class Kubernetes(Backend):
 
     name = "kubernetes"
     chooses_hosts = True
-    host_per_task = can_rejoin = True
     has_image = True
     settings = KubernetesSettings
+
+    def num_hosts(self, num_tasks: int, num_trainers: int, asked: Optional[int]) -> int:
+        """Returns the number of tasks: each gets a pod."""
+        if asked is not None:
+            words = "kubernetes chooses nodes itself, a pod for each task; leave them out"
+            raise LaunchError(words)
+        return num_tasks
 
     def plan(self, job: Job) -> list[Document]:
         """Returns the manifests for `kubectl apply -f -`, without the values of variables.
@@ -81,7 +81,7 @@ class Kubernetes(Backend):
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
             )
         tfjob = manifests.as_yaml([manifests.tfjob(job, manifests.NAME)])
-        comments = [f"{_TFJOB}{line}" for line in tfjob.splitlines()]
+        comments = [f"#T {line}" for line in tfjob.splitlines()]
         return [Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
 
     def tf_config(self, job: Job, task: Task) -> str:
@@ -96,9 +96,10 @@ class Kubernetes(Backend):
         """Returns None: training writes to a volume."""
         return None
 
-    def check(self, job: Job) -> list[str]:
+    def check(self, job: Job) -> Checked:
         """Returns what the cluster says of the user's rights, the claims and all objects."""
-        kubectl, settings = connect(settings_of(job.cluster)), settings_of(job.cluster)
+        settings = job.cluster.section(KubernetesSettings)
+        kubectl = connect(settings)
         where = f"namespace {kubectl.namespace} of {kubectl.context}"
         if missing := kubectl.missing_rights():
             lacks = f"you may not {', '.join(missing)} in {where}"
@@ -109,110 +110,77 @@ class Kubernetes(Backend):
             found = f"claims: {', '.join(claims)}"
         except ForbiddenError:
             found = f"claims {', '.join(claims)}: you may not get them, so they were not looked at"
-        secret = manifests.secret(job, manifests.NAME, passed_values(job.cluster.passed))
+        secret = manifests.secret(
+            job, manifests.NAME, allowed_variables(job.cluster.pass_environment)
+        )
         listed = {"apiVersion": "v1", "kind": "List", "items": [*manifests.planned(job), secret]}
         words = ("create", "--dry-run=server", "--filename=-", "--output=name")
         objects = kubectl(*words, given=json.dumps(listed)).split()
-        return [f"{where}: it would take all {len(objects)} objects", found]
+        return Checked(said=[f"{where}: it would take all {len(objects)} objects", found])
 
-    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Creates the job, follows it to its end, and deletes it.
 
         After SIGHUP, as from a terminal that was closed, the job goes on without its launcher.
         """
-        job, settings, limits = with_token(job), settings_of(job.cluster), job.cluster.limits
-        passed = passed_values(job.cluster.passed)
-        values = {**dict(job.cluster.environment), **passed}
-        name = f"{manifests.NAME}-{folder.run_id}"
-        kubectl = connect(settings)
+        job, limits = with_token(job), job.cluster.limits
+        allowed = allowed_variables(job.cluster.pass_environment)
+        values = {**dict(job.cluster.environment), **allowed}
+        name = manifests.name_of(folder.run_id)
+        kubectl = connect(job.cluster.section(KubernetesSettings))
         jobs = manifests.task_jobs(job, name)
         secret = manifests.secret(job, name, values)
         owned = [manifests.network_policy(job, name), secret, *jobs.values()]
         place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
-        rules = {"limits": vars(limits), "restarts": job.cluster.restarts, "passed": [*passed]}
+        rules = {"limits": vars(limits), "restarts": job.cluster.restarts, "passed": [*allowed]}
         folder.add(kubernetes={**place, **rules})
         record, service = folder.record(), manifests.service(job, name)
         tasks = [{"task": task["task"]} for task in record["tasks"]]  # a Service has 256 KiB
         short = {**record, "hosts": [], "arguments": [], "tasks": tasks}
         objects = JobObjects(kubectl, name)
         create = partial(objects.create, service, owned, short)
-        return _follow(objects, folder, display, passed, jobs, create)
+        return _follow(objects, folder, display, allowed, jobs, create)
 
-    def rejoin(self, folder: RunFolder, display: Display) -> Outcome:
+    def rejoin(self, folder: RunFolder, display: Display) -> Result:
         """Follows a job that was left, to its end; see `Backend.rejoin`."""
         record = folder.record()
-        objects, rules = _objects(record), record.get("kubernetes", {})
-        way_out = f"to end it: stop --run {folder.run_id}"
+        objects, rules = self.job_of(record), record.get("kubernetes", {})
+        hint = f"to end it: stop --run {folder.run_id}"
         if objects is None or "limits" not in rules:
             lacks = "lacks its limits, as one of an earlier version"
-            raise HostError(f"run {folder.run_id} {lacks}; {way_out}")
-        passed = passed_values(rules["passed"])
+            raise HostError(f"run {folder.run_id} {lacks}; {hint}")
+        allowed = allowed_variables(rules["passed"])
         jobs = objects.rejoin()
         if missing := [task["task"] for task in record["tasks"] if task["task"] not in jobs]:
             lacks = f"has no Job for {', '.join(missing)} any more, so it cannot go on"
-            raise HostError(f"{objects.title} {lacks}; {way_out}")
-        return _follow(objects, folder, display, passed, jobs, lambda: None)
+            raise HostError(f"{objects.title} {lacks}; {hint}")
+        return _follow(objects, folder, display, allowed, jobs, lambda: None)
 
     def known(self, run_id: str) -> Optional[Record]:
         """Returns the record of a run in the namespace of the current context; None if none."""
         kubectl = connect(KubernetesSettings())
-        record = JobObjects(kubectl, f"{manifests.NAME}-{run_id}").record()
+        record = JobObjects(kubectl, manifests.name_of(run_id)).record()
         if record is None:
             return None
         place = {"context": kubectl.context, "namespace": kubectl.namespace}
         return {**record, "kubernetes": {**record["kubernetes"], **place}}
 
-    def stop(self, record: Record, *, now: bool) -> None:
-        """Ends the job and waits until its pods are gone; with `now`, they need not save."""
-        self._end(record, *(["--grace-period=1"] if now else []))
-
-    def going_on(self, record: Record) -> str:
-        """Returns the name of the run's job in words; an empty string once it is over."""
-        objects = _objects(record)
-        if objects is None:
-            return ""
-        found = objects.poll()
-        is_over = found.is_deleted or all(pod.state == "ended" for pod in found.pods)
-        return "" if is_over else objects.title
-
-    def clean(self, record: Record) -> list[str]:
-        """Deletes the objects with the run's labels: the job, then what the job has left."""
-        return [f"{name}: deleted" for name in self._end(record)]
-
-    def _end(self, record: Record, *words: str) -> list[str]:
-        objects = _objects(record)
-        found = [] if objects is None else objects.left()
-        if objects is None or not found:
-            return []
-        objects.delete("jobs.batch")  # the Service goes last, so that tasks find each other
-        objects.delete("pods", *words)
-        deadline = time.monotonic() + _END_SECS
-        while left := objects.left():
-            if left == [f"service/{objects.name}"]:
-                objects.delete()
-            if time.monotonic() > deadline:
-                raise HostError(f"{', '.join(left)}: not ended {_END_SECS:g} s after the deletion")
-            time.sleep(1)
-        return found
-
-
-def _objects(record: Record) -> Optional[JobObjects]:
-    """Returns the objects of a run; None if it ended before it reached the cluster."""
-    place = record.get("kubernetes")
-    if place is None:
-        return None
-    kubectl = Kubectl(place["context"], place["namespace"])
-    return JobObjects(kubectl, place["name"])
+    def job_of(self, record: Record) -> Optional[JobObjects]:
+        """Returns the objects of a run; None if it ended before it reached the cluster."""
+        place = record.get("kubernetes")
+        if place is None:
+            return None
+        return JobObjects(Kubectl(place["context"], place["namespace"]), place["name"])
 
 
 def _follow(
     objects: JobObjects,
     folder: RunFolder,
     display: Display,
-    passed: Mapping[str, str],
+    allowed: Mapping[str, str],
     jobs: Mapping[str, Manifest],
     create: Callable[[], None],
-) -> Outcome:
+) -> Result:
     """Creates a job by `create`, follows it to its end, and deletes it."""
     record, status = folder.record(), folder.status()
     rules, steps = record["kubernetes"], {row["task"]: row["step"] for row in status["tasks"]}
@@ -221,38 +189,38 @@ def _follow(
     tasks = [Task(kind, int(index), host, None, Devices(), "", ()) for kind, _, index in names]
     with stop_signals() as signals:
         now = time.monotonic()
-        follower = Follower(tasks, limits, rules["restarts"], now)
-        follower.heard(now, stepped=any(steps.values()))
+        watch = PodWatch(tasks, limits, rules["restarts"], now)
+        watch.supervisor.heard(now, stepped=any(steps.values()))
         for name, manifest in jobs.items():
-            state, notes = follower.states[name], manifest["metadata"].get("annotations", {})
-            state.restarts, state.step = int(notes.get(RESTARTS, 0)), steps.get(name, "")
+            state = watch.states[name]
+            state.restarts, state.step = restarts_of(manifest), steps.get(name, "")
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
-        loop = RunLoop(follower, folder, display, events, signals)
+        loop = RunLoop(watch.supervisor, folder, display, events, signals)
         since = time.strftime(_STAMP, time.gmtime(status["time"])) if "time" in status else ""
-        runner = Runner(objects, follower, loop, list(passed.values()), jobs, since)
+        driver = JobDriver(objects, watch, loop, list(allowed.values()), jobs, since)
         is_left = False
         try:
             create()
-            return loop.run(runner)
-        except Left:
+            return loop.follow(driver)
+        except Detached:
             is_left = True
             words = f"not followed any more; {objects.title} goes on"
             ways = f"to see or end it: attach or stop --run {folder.run_id}"
-            return Outcome(128 + signal.SIGHUP, f"{words}; {ways}", cause=Cause.USER)
+            return Result(128 + signal.SIGHUP, f"{words}; {ways}", cause=ExitReason.USER)
         finally:
-            runner.end(folder.run_id, is_left=is_left)
+            driver.end(folder.run_id, is_left=is_left)
 
 
-class Left(Exception):
+class Detached(Exception):
     """The launcher does not follow the job any more, which goes on."""
 
 
-class Runner:
-    """Tells the follower what polls show, and carries out what is decided.
+class JobDriver:
+    """Tells the watch what polls show, and carries out what is decided.
 
     Args:
       objects: the job's objects in the cluster.
-      follower: the object that decides how the job ends.
+      watch: the object that decides how the job ends.
       loop: the run loop, which takes the tasks' lines and notes for the user.
       secrets: values to mask in the tasks' lines.
       jobs: task's name -> the manifest of its Job, to restart it.
@@ -262,14 +230,14 @@ class Runner:
     def __init__(
         self,
         objects: JobObjects,
-        follower: Follower,
+        watch: PodWatch,
         loop: RunLoop,
         secrets: Sequence[str],
         jobs: Mapping[str, Manifest],
         since: str = "",
     ) -> None:
         self._objects, self._jobs = objects, jobs
-        self._follower, self._loop, self._mask = follower, loop, Mask(secrets)
+        self._watch, self._loop, self._mask = watch, loop, Mask(secrets)
         # When the queue is full, the threads that read logs wait.
         self._logs = PodLogs(objects.kubectl, loop.events.put, self._take_line, since)
         self._has_polled = self._is_stopped = self._wants_deletion = False
@@ -295,11 +263,8 @@ class Runner:
         try:
             if not is_left:  # also if an answer to `create` was lost
                 self._objects.delete()
-                deadline = time.monotonic() + _GONE_SECS
-                while self._is_stopped and (left := self._objects.left()):
-                    if time.monotonic() > deadline:
-                        raise HostError(f"{', '.join(left)}: not gone within {_GONE_SECS:g} s")
-                    time.sleep(_SOON_SECS)
+                if self._is_stopped:
+                    await_end(lambda: ", ".join(self._objects.left()), _GONE_SECS, _SOON_SECS)
         except HostError as error:
             if self._objects.owner:
                 self._loop.note(f"{error}; to end what is left: clean --run {run_id}")
@@ -312,23 +277,23 @@ class Runner:
         """Ends the job in order at the first signal, and deletes its pods at once at the second.
 
         Raises:
-          Left: the signal is SIGHUP, and the job is not ending: it goes on.
+          Detached: the signal is SIGHUP, and the job is not ending: it goes on.
         """
         name = signal.Signals(signum).name
         if signum == signal.SIGHUP:
-            if self._follower.verdict is None:
-                raise Left
+            if self._watch.supervisor.expected is None:
+                raise Detached
             self._loop.note(f"{name}: the job is ending already")
             return
         next_one = "ending its pods at once" if self._is_stopped else "a second one ends it at once"
         self._loop.note(f"{name}: deleting the job; {next_one}")
         self._is_stopped = self._wants_deletion = True
-        self._carry_out(self._follower.stop(signum, time.monotonic()))
+        self._carry_out(self._watch.supervisor.stop(signum, time.monotonic()))
 
     def tick(self, now: float) -> None:
         """Does what is due: polls, restarts tasks, deletes the job once its logs are read."""
         self._poll(now)
-        self._carry_out(self._follower.tick(now))
+        self._carry_out(self._watch.tick(now))
         if self._wants_deletion:
             self._to_start.clear()
             self._logs_due = self._logs_due or now + _LOGS_SECS
@@ -336,8 +301,8 @@ class Runner:
             return
         try:
             for task in [*self._to_start]:
-                if task not in self._follower.held:
-                    restarts = self._follower.states[task].restarts
+                if task not in self._watch.held:
+                    restarts = self._watch.states[task].restarts
                     self._objects.make_anew(self._jobs[task], restarts)
                     self._to_start.remove(task)
                     self._held.discard(task)
@@ -347,7 +312,7 @@ class Runner:
                     self._loop.note(f"{task} starts again once its earlier pod has ended")
             are_read = self._is_stopped or self._logs.are_complete or now >= self._logs_due
             if self._wants_deletion and are_read:
-                self._follower.is_deleted = True  # it may reach the cluster though kubectl fails
+                self._watch.is_deleted = True  # it may reach the cluster though kubectl fails
                 # The Service goes last: while the tasks save, they find each other by its names.
                 self._objects.delete("jobs.batch")
                 self._again = math.inf
@@ -359,7 +324,7 @@ class Runner:
     def has_lines_to_come(self) -> bool:
         """Returns whether a pod has not ended, or the log of one is not read to its end."""
         self._poll(time.monotonic())
-        return bool(self._follower.live_tasks) or not self._logs.are_complete
+        return bool(self._watch.live_tasks) or not self._logs.are_complete
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -382,14 +347,13 @@ class Runner:
 
     def _tell_refusals(self, now: float) -> None:
         """Tells why Jobs have no pods, if they have had none for some time."""
-        if not self._follower.without_pod:
+        is_due = now >= self._refusals_due
+        if is_due or not self._watch.without_pod:
             self._refusals_due = math.inf
-        elif self._refusals_due == math.inf:
-            self._refusals_due = now + _NO_POD_SECS
-        elif now >= self._refusals_due:
-            self._refusals_due = now + _NO_POD_SECS
+        self._refusals_due = min(self._refusals_due, now + _NO_POD_SECS)
+        if is_due and self._watch.without_pod:
             refusals, tasks = self._objects.refusals(), dict[str, list[str]]()
-            for task in self._follower.without_pod:
+            for task in self._watch.without_pod:
                 if why := refusals.get(manifests.job_name(self._objects.name, task)):
                     tasks.setdefault(why, []).append(task)
             for why, names in tasks.items():
@@ -406,15 +370,15 @@ class Runner:
         except HostError as error:
             if isinstance(error, ForbiddenError) and not self._has_polled:
                 raise
-            if self._follower.verdict is None:
+            if self._watch.supervisor.expected is None:
                 self._tell_once(f"{error}; the job goes on, trying again")
             return
         self._has_polled = True
         # A `stop` elsewhere deletes all Jobs, and the Service last.
         found = replace(found, is_deleted=found.is_deleted or not (found.jobs or self._to_start))
-        self._logs.follow(pod for pod in found.pods if pod.task in self._follower.states)
-        self._carry_out(self._follower.saw(found, now))
-        self._follower.is_blind = self._logs.refusal is not None
+        self._logs.follow(pod for pod in found.pods if pod.task in self._watch.states)
+        self._carry_out(self._watch.saw(found, now))
+        self._watch.is_blind = self._logs.refusal is not None
         if self._logs.refusal is not None:
             self._tell_once(f"{self._logs.refusal}; the job goes on, and its lines are not shown")
         try:

@@ -8,18 +8,22 @@ with it.
 import json
 import re
 from collections.abc import Sequence
+from importlib import resources
 from typing import Optional
 
+import yaml
+
 from launch.backends.kubernetes import state
-from launch.backends.kubernetes.manifests import Manifest, selector
+from launch.backends.kubernetes.manifests import RESTARTS, Manifest, annotated, selector
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Poll
-from launch.backends.tools import Meanings, call, last_line, meaning
+from launch.connect.tools import Meanings, await_end, call, last_line, meaning
 from launch.errors import HostError
 from launch.record.run_folder import Record
 
 _TIMEOUT_SECS = 60.0
 _CALL_SECS = 10.0  # for calls while the job runs
+_END_SECS = 180.0  # for pods to end
 _INSTALL = "install it: https://kubernetes.io/docs/tasks/tools"
 _MEANINGS: Meanings = (
     (
@@ -33,17 +37,6 @@ _FORBIDDEN = re.compile(
     r'(?: in API group "[^"]*")?(?: in the namespace "(?P<where>[^"]+)")?'
 )
 _RUN = "cifar10-launch/run"  # annotation of the Service: the run's record
-RESTARTS = "cifar10-launch/restarts"  # annotation of a Job: how often its task was restarted
-# What the Role in docs/launch.md allows: API group, resource, verbs.
-RIGHTS = (
-    ("", "pods", "get list delete"),
-    ("", "pods/log", "get"),
-    ("", "events", "list"),
-    ("", "services", "create list delete"),
-    ("", "secrets", "create"),
-    ("networking.k8s.io", "networkpolicies", "create"),
-    ("batch", "jobs", "create list delete"),
-)
 _QUIETLY = ("--ignore-not-found", "--wait=false")
 
 
@@ -72,7 +65,7 @@ class Kubectl:
 
         Raises:
           HostError: kubectl is not installed, failed, or did not answer in time; the message says
-            why, and the way out. It is a ForbiddenError if the user lacks the right.
+            why, and a hint what to do. It is a ForbiddenError if the user lacks the right.
         """
         done = call(self.command(*words), timeout_secs, _INSTALL, given=given)
         if done.returncode:
@@ -80,12 +73,18 @@ class Kubectl:
         return done.stdout
 
     def missing_rights(self) -> list[str]:
-        """Returns those of `RIGHTS` that the user lacks; HostError if kubectl does not answer."""
+        """Returns the rights of the Role in docs/launch.md that the user lacks.
+
+        Raises:
+          HostError: kubectl does not answer.
+        """
+        role = resources.files("launch.backends.kubernetes") / "templates" / "role.yaml"
         missing = []
-        for group, what, verbs in RIGHTS:
+        for rule in yaml.safe_load(role.read_text("utf-8"))["rules"]:
+            (group,), (what,) = rule["apiGroups"], rule["resources"]
             plural, _, part = what.partition("/")
             resource = [f"{plural}.{group}" if group else plural, f"--subresource={part}"]
-            for verb in verbs.split():
+            for verb in rule["verbs"]:
                 command = self.command("auth", "can-i", verb, *resource)
                 if call(command, _TIMEOUT_SECS, _INSTALL).stdout.strip() != "yes":
                     missing.append(f"{verb} {what}")
@@ -154,8 +153,7 @@ class JobObjects:
           HostError: the cluster refuses one of them.
         """
         words = ("create", "--filename=-", "--output=jsonpath={.metadata.uid}")
-        notes = {**owner["metadata"].get("annotations", {}), _RUN: json.dumps(record)}
-        found = {**owner, "metadata": {**owner["metadata"], "annotations": notes}}
+        found = annotated(owner, **{_RUN: json.dumps(record)})
         self._own(self.kubectl(*words, given=json.dumps(found)))
         self._create(owned, _TIMEOUT_SECS)
 
@@ -187,10 +185,7 @@ class JobObjects:
     def make_anew(self, manifest: Manifest, restarts: int) -> None:
         """Creates a Job once more, in the place of the earlier one; HostError if kubectl failed."""
         self.remove(manifest)
-        metadata = manifest["metadata"]
-        notes = {**metadata.get("annotations", {}), RESTARTS: str(restarts)}
-        anew = {**manifest, "metadata": {**metadata, "annotations": notes}}
-        self._create([anew], _CALL_SECS)
+        self._create([annotated(manifest, **{RESTARTS: str(restarts)})], _CALL_SECS)
 
     def remove(self, manifest: Manifest) -> None:
         """Deletes a Job, and with it its pods; HostError if kubectl failed."""
@@ -214,6 +209,28 @@ class JobObjects:
     def left(self) -> list[str]:
         """Returns what exists of the job, as `kind/name`; HostError if kubectl failed."""
         return self.kubectl("get", "services,pods", selector(self.name), "--output=name").split()
+
+    def state(self) -> str:
+        """Returns what to call the job; "" once it is over; HostError if kubectl failed."""
+        found = self.poll()
+        is_over = found.is_deleted or all(pod.state == "ended" for pod in found.pods)
+        return "" if is_over else self.title
+
+    def end(self, *, now: bool) -> list[str]:
+        """Deletes all that is left of the job, and waits for its end; see `RemoteJob`."""
+        found = self.left()
+        if found:
+            self.delete("jobs.batch")
+            self.delete("pods", *(["--grace-period=1"] if now else []))
+
+        def left() -> str:
+            left = self.left()
+            if left == [f"service/{self.name}"]:  # the last, so that tasks find each other
+                self.delete()
+            return ", ".join(left)
+
+        await_end(left, _END_SECS)
+        return [f"{name}: deleted" for name in found]
 
     def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:
         owners = {"ownerReferences": [self.owner]}

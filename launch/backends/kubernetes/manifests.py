@@ -15,22 +15,25 @@ sends SIGTERM, and sends SIGKILL at the end of the grace period, which begins wi
 Fractions of a second are rounded up. The functions have no side effects.
 """
 
+import copy
 import json
 import math
 import posixpath
+from functools import lru_cache
+from importlib import resources
 from typing import Any, Optional
 
 import yaml
 
-from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
+from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.cluster.model import FIRST_PORT, Limits
 from launch.cluster.tasks import SCRIPT, Job, Task
 
 Manifest = dict[str, Any]
 
 NAME = "cifar10"  # of a planned job; a run's id follows in its own
-CONTAINER = "tensorflow"  # the operator finds the container, and its port, by these names
-_PORT_NAME = "tfjob-port"
+RESTARTS = "cifar10-launch/restarts"  # annotation of a Job: how often its task was restarted
+CONTAINER = "tensorflow"
 _ROLES = {role.lower(): role for role in ("Master", "Chief", "Worker", "PS", "Evaluator")}
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
@@ -41,16 +44,23 @@ _KEPT_SECS = 86_400  # a finished job that no launcher removes
 _WORKDIR = "/data"  # of the image
 _WORKER_HOLD_SECS = 5  # in synchronous training the master's last step needs the workers
 _NODE_SECS = 15  # for nodes to end a pod after its grace period, and to report its end
-_MOUNTS = (
-    {"name": "data", "mountPath": f"{_WORKDIR}/data", "readOnly": True},
-    {"name": "output", "mountPath": f"{_WORKDIR}/output"},
-)
 # The preStop hook of a ps waits while a trainer is connected to its port: at most for some seconds,
 # and at least for one, since a trainer may be between two connections. It looks at the kernel's
 # table (01 is an established connection), because the cluster's DNS drops the names of pods that
 # are ending.
 _TABLES = "/proc/net/tcp /proc/net/tcp6"
 _HOLD = "while sleep 1; grep -Eqs ':{:04X} [0-9A-F]+:[0-9A-F]+ 01 ' {}; do :; done"
+
+
+@lru_cache(maxsize=1)
+def _templates() -> dict[str, Manifest]:
+    path = resources.files("launch.backends.kubernetes") / "templates" / "pod.yaml"
+    return dict(yaml.safe_load(path.read_text("utf-8")))
+
+
+def _template(name: str) -> Manifest:
+    """Returns a new object as `templates/pod.yaml` has it."""
+    return copy.deepcopy(_templates()[name])
 
 
 def planned(job: Job) -> list[Manifest]:
@@ -74,7 +84,7 @@ def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
 
 def tfjob(job: Job, name: str) -> Manifest:
     """Returns the TFJob."""
-    settings, restarts = settings_of(job.cluster), job.cluster.restarts
+    settings, restarts = job.cluster.section(KubernetesSettings), job.cluster.restarts
     first = {task.task_type: task for task in reversed(job.tasks)}
     policy = {
         # An evaluator still evaluates after the chief has ended; then it and the ps end by
@@ -105,17 +115,13 @@ def tfjob(job: Job, name: str) -> Manifest:
 
 def service(job: Job, name: str) -> Manifest:
     """Returns the headless Service that gives the pods of Jobs their names, `TYPE-INDEX.NAME`."""
-    spec = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,  # so that pods find each other while they start
-        "selector": {_INSTANCE: name},
-    }
-    kind = {"apiVersion": "v1", "kind": "Service"}
-    return {**kind, "metadata": _metadata(job, name, name), "spec": spec}
+    found = _template("Service")
+    found["metadata"], found["spec"]["selector"] = _metadata(job, name, name), {_INSTANCE: name}
+    return found
 
 
 def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
-    """Returns a Job for each task, by the task's name. The launcher restarts tasks, no Job does."""
+    """Returns a Job for each task, by the task's name."""
     return {task.name: _task_job(job, task, name) for task in job.tasks}
 
 
@@ -125,14 +131,10 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
     pod = template["spec"]
     pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
     pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": tf_config(job, task, name)})
-    spec = {
-        "completions": 1,
-        "backoffLimit": 0,
-        "ttlSecondsAfterFinished": _KEPT_SECS,
-        "template": template,
-    }
-    metadata = _metadata(job, name, job_name(name, task.name), own)
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": _given(spec)}
+    found = _template("Job")
+    found["metadata"] = _metadata(job, name, job_name(name, task.name), own)
+    found["spec"]["template"] = template
+    return found
 
 
 def tf_config(job: Job, task: Task, name: str) -> str:
@@ -148,28 +150,20 @@ def tf_config(job: Job, task: Task, name: str) -> str:
 
 def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = None) -> Manifest:
     """Returns the metadata and spec of a task's pod; the pods of a role differ in nothing."""
-    settings, limits = settings_of(job.cluster), job.cluster.limits
-    user: Manifest = {}
-    if settings.user is not None:  # fsGroup makes new volumes writable for it
-        user = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), settings.user)
-        user["fsGroupChangePolicy"] = "OnRootMismatch"
+    settings, limits = job.cluster.section(KubernetesSettings), job.cluster.limits
+    spec = _template("pod")
+    user = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), settings.user)
+    change = settings.user and "OnRootMismatch"
+    spec["securityContext"] |= {**user, "fsGroupChangePolicy": change}
+    spec["securityContext"] = _given(spec["securityContext"])
     # HOME is in /tmp; a pod that writes more is evicted.
     volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
     if _has_volumes(job, task):
         volumes += [_volume("data", settings.data), _volume("output", settings.output)]
-    spec = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            **user,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+    spec |= {
         "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
         "containers": [_container(job, task, name)],
         "volumes": volumes,
-        # A Job's own deadline would count the time in the queue, and an operator looks at its own
-        # only when a pod changes; the node looks by itself.
         "activeDeadlineSeconds": _deadline(settings),
         **json.loads(settings.pod),
     }
@@ -180,7 +174,7 @@ def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = 
 
 
 def _container(job: Job, task: Task, name: str) -> Manifest:
-    settings, cluster = settings_of(job.cluster), job.cluster
+    settings, cluster = job.cluster.section(KubernetesSettings), job.cluster
     is_ps = task.task_type == "ps"
     gpus = 0 if is_ps else cluster.gpus_per_task or 0
     arguments = [posixpath.join(_WORKDIR, cluster.program or SCRIPT), *job.arguments]
@@ -196,26 +190,17 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     secs = str(hold_secs(task.task_type, cluster.limits))
     hold = ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]
     hook = {"ps": hold, "worker": ["sleep", secs]}.get(task.task_type)  # delays SIGTERM
-    has_variables = cluster.environment or cluster.passed
-    container = {
-        "name": CONTAINER,
+    has_variables = cluster.environment or cluster.pass_environment
+    container = _template("container")
+    container["ports"][0]["containerPort"] = _port(task)
+    mounts = container["volumeMounts"][: None if _has_volumes(job, task) else 1]
+    container |= {
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
         "args": [argument.replace("$", "$$") for argument in arguments],  # Kubernetes replaces $(X)
         "env": variables,
-        "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
         "resources": {"requests": resources, "limits": resources},  # exactly what it asks for
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "privileged": False,
-            "readOnlyRootFilesystem": True,
-        },
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [
-            {"name": "tmp", "mountPath": "/tmp"},
-            *(_MOUNTS if _has_volumes(job, task) else ()),
-        ],
+        "volumeMounts": mounts,
         "envFrom": [{"secretRef": {"name": secret_name(name)}}] if has_variables else None,
         "lifecycle": {"preStop": {"exec": {"command": hook}}} if hook else None,
     }
@@ -266,6 +251,23 @@ def overdue_secs(limits: Limits) -> int:
     return grace_secs("ps", limits) + _NODE_SECS
 
 
+def name_of(run_id: str) -> str:
+    """Returns the name of a run's job."""
+    return f"{NAME}-{run_id}"
+
+
+def annotated(manifest: Manifest, **annotations: str) -> Manifest:
+    """Returns a manifest with further annotations."""
+    metadata = manifest["metadata"]
+    notes = {**metadata.get("annotations", {}), **annotations}
+    return {**manifest, "metadata": {**metadata, "annotations": notes}}
+
+
+def restarts_of(manifest: Manifest) -> int:
+    """Returns how often the task of a Job was restarted."""
+    return int(manifest["metadata"].get("annotations", {}).get(RESTARTS, 0))
+
+
 def secret_name(name: str) -> str:
     """Returns the name of a job's Secret."""
     return f"{name}-environment"
@@ -290,7 +292,7 @@ def as_yaml(manifests: "list[Manifest]") -> str:
 def _metadata(
     job: Job, instance: str, name: Optional[str], more: Optional[Manifest] = None
 ) -> Manifest:
-    settings = settings_of(job.cluster)
+    settings = job.cluster.section(KubernetesSettings)
     own = {"app.kubernetes.io/name": NAME, _INSTANCE: instance, _MANAGED_BY: _LAUNCHER}
     labels = {**dict(settings.labels), **own, **(more or {})}
     metadata = {"name": name, "labels": labels, "annotations": dict(settings.annotations)}

@@ -21,7 +21,6 @@ import json
 from dataclasses import dataclass
 from typing import Optional
 
-from launch.cluster.model import Cluster
 from launch.cluster.yaml_section import matching, seconds_or_off, setting, whole
 from launch.errors import LaunchError
 
@@ -118,9 +117,3 @@ class KubernetesSettings:
     operator: Optional[str] = setting(None, _operator)
     pod: str = setting("{}", _pod)
     deadline_secs: Optional[float] = setting(604_800, seconds_or_off)
-
-
-def settings_of(cluster: Cluster) -> KubernetesSettings:
-    """Returns the settings of the `kubernetes:` section, or the defaults if there is no section."""
-    found: KubernetesSettings = cluster.settings.get("kubernetes", KubernetesSettings())
-    return found

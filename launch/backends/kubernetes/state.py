@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from launch.backends.kubernetes.manifests import CONTAINER, INDEX, TYPE
 from launch.errors import HostError
-from launch.record.outcome import Cause
+from launch.record.result import ExitReason
 
 _LONGEST_TEXT = 2000  # characters
 _IMAGE = "look at `image:`, `image_pull_policy:` and `imagePullSecrets` in `pod:`"
@@ -58,14 +58,14 @@ class Pod:
     state: str
     code: Optional[int] = None
     words: str = ""
-    cause: Cause = Cause.TASK_FAILED
+    cause: ExitReason = ExitReason.TASK_FAILED
     by_deletion: bool = False
     created: str = ""
 
     @property
     def is_disrupted(self) -> bool:
         """Whether Kubernetes, or whoever deleted the pod, ends or ended it."""
-        return self.cause is not Cause.TASK_FAILED
+        return self.cause is not ExitReason.TASK_FAILED
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def read_poll(found: str) -> Poll:
         items = json.loads(found)["items"]
         named = [item for item in items if {TYPE, INDEX} <= {*item["metadata"].get("labels", ())}]
         pods = tuple(read_pod(item) for item in named if item["kind"] == "Pod")
-        jobs = {_task(item): _true_condition(item) for item in named if item["kind"] == "Job"}
+        found_jobs = [item for item in named if item["kind"] == "Job"]
+        jobs = {_task(job): _condition(job, "True").get("type", "") for job in found_jobs}
         owners = [item["metadata"] for item in items if item["kind"] == "Service"]
         exists = any("deletionTimestamp" not in metadata for metadata in owners)
         return Poll(pods, jobs, is_deleted=not exists)
@@ -167,7 +168,7 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     ended = state.get("terminated")
     code = None if ended is None else int(ended["exitCode"])
     # Why Kubernetes ends or ended the pod.
-    why = status if status.get("reason") else _condition(pod, "DisruptionTarget", "True") or {}
+    why = status if status.get("reason") else _condition(pod, "True", "DisruptionTarget")
     is_oom = ended is not None and ended.get("reason") == "OOMKilled"
     is_killed = not (why or is_oom) and code in _KILLED
     # A pod that was deleted after its end has no grace.
@@ -184,14 +185,16 @@ def read_pod(pod: dict[str, Any]) -> Pod:
     else:
         now, waits = "waiting", state.get("waiting", {})
         if waits.get("reason") in _PASSING:
-            waits = _condition(pod, "PodScheduled", "False") or {}
+            waits = _condition(pod, "False", "PodScheduled")
         elif waits.get("reason") == "ErrImagePull":
             answer = waits.get("message", "").rpartition('": ')[2]
             waits = {**waits, "message": f"{container['image']}: {answer}"}
         words = words or _words(waits)
-    cause = Cause.TIME_LIMIT if why.get("reason") == "DeadlineExceeded" else Cause.PLATFORM
+    cause = (
+        ExitReason.TIME_LIMIT if why.get("reason") == "DeadlineExceeded" else ExitReason.PLATFORM
+    )
     if not why or _OWN_FAULT.search(why.get("message", "")):
-        cause = Cause.TASK_FAILED
+        cause = ExitReason.TASK_FAILED
     names = (_task(pod), metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
     return Pod(*names, now, code, words, cause, by_deletion, metadata.get("creationTimestamp", ""))
 
@@ -201,15 +204,10 @@ def _task(found: dict[str, Any]) -> str:
     return f"{labels[TYPE]}/{labels[INDEX]}"
 
 
-def _true_condition(job: dict[str, Any]) -> str:
-    conditions = job.get("status", {}).get("conditions", ())
-    return next((str(found["type"]) for found in conditions if found["status"] == "True"), "")
-
-
-def _condition(found: dict[str, Any], kind: str, value: str) -> Optional[dict[str, Any]]:
-    """Returns an object's condition of a type, if it has this value; None if not."""
+def _condition(found: dict[str, Any], value: str, kind: str = "") -> dict[str, Any]:
+    """Returns an object's condition with this value, of a type if one is given; {} if none."""
     conditions = found.get("status", {}).get("conditions", ())
-    return next((c for c in conditions if (c["type"], c["status"]) == (kind, value)), None)
+    return next((c for c in conditions if c["status"] == value and kind in ("", c["type"])), {})
 
 
 def _exit_words(ended: Optional[dict[str, Any]]) -> str:

@@ -20,21 +20,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Optional
 
-from launch.backends.registry import KINDS
-from launch.backends.slurm import backend
+from launch.backends.registry import BACKENDS
+from launch.backends.slurm import scheduler
 from launch.backends.slurm.script import arranged
-from launch.backends.tools import PYTHON, last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import expand
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
 from launch.connect.link import Transport
+from launch.connect.tools import PYTHON, last_line, meaning
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.output import writer
+from launch.record.result import ExitReason, Result, end_record
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
-from launch.supervise.run import passed_values, run_with_agents
+from launch.supervise.run import allowed_variables, run_with_agents
 
 _NEAR_ITS_END = signal.SIGUSR1  # Slurm sends it some time before the job's time limit
 _REQUEUE_SECS = 60.0
@@ -61,41 +61,41 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if folder is not None:
             with contextlib.suppress(OSError):
                 folder.reserve_end()  # an earlier start of this job may have ended
-        cluster = _on_its_nodes(arranged(read_cluster("/dev/stdin", KINDS)))
-        values = passed_values([name for name in options.environment.split(",") if name])
+        cluster = _on_its_nodes(arranged(read_cluster("/dev/stdin", BACKENDS)))
+        values = allowed_variables([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
         display = Display(writer(folder.output_log) if options.run else None, live=False)
         try:
-            outcome = run_with_agents(job, folder, _transport(job.cluster), display)
+            result = run_with_agents(job, folder, _transport(job.cluster), display)
         finally:
             display.close()
-        is_late = bool(warnings) and outcome.exit_code == 128 + signal.SIGTERM
-        if is_late or outcome.cause is Cause.PLATFORM:
+        is_late = bool(warnings) and result.exit_code == 128 + signal.SIGTERM
+        if is_late or result.cause is ExitReason.PLATFORM:
             shown = _shown()
             is_preempted = "PreemptTime" in shown
             if is_late and is_preempted:
                 why = "stopped in time to save before another job takes the nodes"
-                outcome = replace(outcome, reason=why, cause=Cause.PREEMPTED)
+                result = replace(result, reason=why, cause=ExitReason.PREEMPTED)
             elif is_late:
                 why = "stopped in time to save before Slurm's time limit; raise `time:`"
-                outcome = replace(outcome, exit_code=124, reason=why, cause=Cause.TIME_LIMIT)
+                result = replace(result, exit_code=124, reason=why, cause=ExitReason.TIME_LIMIT)
             if shown.get("Requeue") == "1" and (is_late or is_preempted):
                 # Each start of a script that was submitted by hand makes a folder of its own.
                 by_hand = folder.path.with_name(f"slurm-{os.environ['SLURM_JOB_ID']}.timeouts")
                 counted = folder.path / "timeouts" if options.run else by_hand
-                if is_preempted or _may_go_on(counted, outcome):
+                if is_preempted or _may_go_on(counted, result):
                     _requeue(folder)
                 else:
                     why = f"{_MOST_TIMEOUTS} time limits without a newer checkpoint; raise `time:`"
-                    outcome = replace(outcome, reason=why)
+                    result = replace(result, reason=why)
     except LaunchError as error:
-        outcome = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
+        result = Result(error.exit_code, str(error), cause=ExitReason.LAUNCHER)
     if folder is not None:
-        folder.write_end(outcome)  # which the launcher reads
+        folder.write_end(result)  # which the launcher reads
     if not options.run:  # otherwise the launcher that submitted the job prints these lines
-        print(*outcome.details, outcome.reason, sep="\n")
-    return outcome.exit_code
+        print(*result.details, result.reason, sep="\n")
+    return result.exit_code
 
 
 def cores_per_node(words: str) -> list[int]:
@@ -122,8 +122,8 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
         )
     # Some clusters have no scontrol on compute nodes; there a node's address is its name.
     words = ("scontrol", "--oneliner", "show", "node", nodes)
-    shown = backend.run(*words).stdout.splitlines() if shutil.which("scontrol") else []
-    known = {found.get("NodeName"): found.get("NodeAddr") for found in map(backend.fields, shown)}
+    shown = scheduler.ask(*words).stdout.splitlines() if shutil.which("scontrol") else []
+    known = {found.get("NodeName"): found.get("NodeAddr") for found in map(scheduler.fields, shown)}
     hosts = [
         replace(host, name=name, address=known.get(name) or name)
         for host, name in zip(cluster.hosts, names)
@@ -157,7 +157,7 @@ def _transport(cluster: Cluster) -> Transport:
 
 
 def explain_srun(host: Host, code: int, errors: str) -> str:
-    """Returns why a step of srun ended, and the way out."""
+    """Returns why a step of srun ended, with a hint what to do."""
     known = meaning(PYTHON, errors, python=host.agent_python)
     return known or f"{last_line(errors, 'its step ended')} (srun exit code {code})"
 
@@ -165,23 +165,23 @@ def explain_srun(host: Host, code: int, errors: str) -> str:
 def _shown() -> dict[str, str]:
     """Returns what Slurm says of this job; {} if it does not answer."""
     try:
-        return backend.show(os.environ["SLURM_JOB_ID"])
+        return scheduler.show(os.environ["SLURM_JOB_ID"])
     except HostError as error:
         print(error)
         return {}
 
 
-def _may_go_on(path: Path, outcome: Outcome) -> bool:
+def _may_go_on(path: Path, result: Result) -> bool:
     """Counts time limits without a newer checkpoint, which would come again and again.
 
     Args:
       path: the file with the count and the last checkpoint, for all starts of this job.
-      outcome: how this start of the job ended; its details name the checkpoint that was saved.
+      result: how this start of the job ended; its details name the checkpoint that was saved.
     """
     known, count = "", 0
     with contextlib.suppress(OSError, ValueError):
         known, count = json.loads(path.read_text())
-    saved = next((line for line in outcome.details if line.startswith("saved ")), known)
+    saved = next((line for line in result.details if line.startswith("saved ")), known)
     count = count + 1 if saved == known else 1
     path.write_text(json.dumps([saved, count]))
     return count < _MOST_TIMEOUTS
@@ -192,7 +192,7 @@ def _requeue(folder: RunFolder) -> None:
     print("requeued; training will resume from the last checkpoint", flush=True)
     folder.write_status({**folder.status(), **end_record(None)})
     try:
-        backend.run("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
+        scheduler.ask("scontrol", "requeue", os.environ["SLURM_JOB_ID"])
     except HostError as error:  # the requeue may also have ended scontrol before it answered
         print(error)
     time.sleep(_REQUEUE_SECS)

@@ -13,20 +13,21 @@ slurm:                          # a section of a cluster file
   options: [--constraint=ib, --mail-type=END]
 """
 
-import json
 import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
+from launch.cluster.cluster_file import as_text
 from launch.cluster.host_list import ROOT
-from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host
+from launch.cluster.model import TASK_TYPES, TRAINERS, Cluster, Host
 from launch.cluster.show import quoted_path, variables
 from launch.cluster.tasks import Job
-from launch.cluster.yaml_section import matching, option, said, setting, whole, yes_or_no
+from launch.cluster.yaml_section import matching, option, setting, whole, yes_or_no
 from launch.errors import LaunchError
 
 NAME = "cifar10"
@@ -46,20 +47,6 @@ _OURS = (
     "job-name mem no-requeue nodes ntasks ntasks-per-node open-mode output parsable partition qos "
     "requeue signal time wait wrap"
 )
-
-_SCRIPT = """\
-#!/bin/bash
-{options}
-#
-# Submit it with sbatch; it runs as it stands. On the nodes that Slurm chooses it starts one agent
-# each (srun), which runs that node's tasks with their TF_CONFIG. The job ends with the master, and
-# its exit code is that of the first task that failed. scancel lets the master save.
-{needs}
-cd {root} || exit
-exec {python} -m launch.backends.slurm.job{environment} "$@" -- {arguments}<<'CLUSTER'
-{cluster}
-CLUSTER
-"""
 
 
 @dataclass(frozen=True)
@@ -98,15 +85,9 @@ class SlurmSettings:
     options: tuple[str, ...] = setting((), option(r"[A-Za-z0-9_.,:;/+@%&|*\[\]()!=-]", _OURS))
 
 
-def settings_of(cluster: Cluster) -> SlurmSettings:
-    """Returns the settings of the `slurm:` section, or the defaults if there is no section."""
-    found: SlurmSettings = cluster.settings.get("slurm", SlurmSettings())
-    return found
-
-
 def arranged(cluster: Cluster) -> Cluster:
     """Returns the cluster with the ps on nodes of their own, if `ps:` asks for such nodes."""
-    of_ps, num_ps = dict(settings_of(cluster).ps), cluster.count("ps")
+    of_ps, num_ps = dict(cluster.section(SlurmSettings).ps), cluster.count("ps")
     if not of_ps or not num_ps:
         return cluster
     try:
@@ -124,12 +105,13 @@ def arranged(cluster: Cluster) -> Cluster:
     return replace(cluster, hosts=tuple(hosts))
 
 
-def script(job: Job, root: Path = ROOT) -> str:
+def batch_script(job: Job, root: Path = ROOT) -> str:
     """Returns the batch script of a job, whose launcher is in the folder `root`."""
     cluster, host = job.cluster, job.cluster.hosts[0]
     python = os.path.join(host.workdir, host.python) if "/" in host.python else host.python
     names, needed = [name for name, _ in cluster.environment], variables(job)
-    return _SCRIPT.format(
+    template = resources.files("launch.backends.slurm") / "templates" / "job.sbatch"
+    return template.read_text("utf-8").format(
         options="\n#SBATCH hetjob\n".join(
             "\n".join(f"#SBATCH {option}" for option in part)
             for part in (options(cluster), ps_options(cluster))
@@ -146,7 +128,7 @@ def script(job: Job, root: Path = ROOT) -> str:
 
 def options(cluster: Cluster) -> list[str]:
     """Returns the options for sbatch; with `ps:`, those of the trainers' nodes."""
-    slurm = settings_of(cluster)
+    slurm = cluster.section(SlurmSettings)
     hosts = [host for host in cluster.hosts if host.trains or not slurm.ps]
     found = [f"--job-name={NAME}", *_resources(cluster, hosts, {})]
     if slurm.exclusive:
@@ -162,28 +144,25 @@ def options(cluster: Cluster) -> list[str]:
 
 def ps_options(cluster: Cluster) -> list[str]:
     """Returns the options for the ps' own nodes; [] if they have none."""
-    slurm = settings_of(cluster)
+    slurm = cluster.section(SlurmSettings)
     hosts = [host for host in cluster.hosts if slurm.ps and not host.trains]
     return _resources(cluster, hosts, dict(slurm.ps)) if hosts else []
 
 
 def _resources(cluster: Cluster, hosts: Sequence[Host], own: Mapping[str, str]) -> list[str]:
-    slurm = settings_of(cluster)
+    slurm = cluster.section(SlurmSettings)
     busiest = max(host.count(*TASK_TYPES) for host in hosts)
     found = [
         f"--nodes={len(hosts)}",
         "--ntasks-per-node=1",  # the agent, which divides the node's cores and GPUs among tasks
         f"--cpus-per-task={busiest * slurm.cpus_per_task}",
     ]
-    if gpus := max(_gpus(cluster, host) for host in hosts):
+    each = cluster.gpus_per_task
+    of_hosts = (h.gpus or 0 if each is None else each * h.count(*TRAINERS) for h in hosts)
+    if gpus := max(of_hosts):
         found.append(f"--gres=gpu:{f'{slurm.gpu_type}:' if slurm.gpu_type else ''}{gpus}")
     values = {name: own.get(name, getattr(slurm, name)) for name in _SHARED}
     return [*found, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
-
-
-def _gpus(cluster: Cluster, host: Host) -> int:
-    each = cluster.gpus_per_task
-    return (host.gpus or 0) if each is None else each * host.count(*LEADS, "worker", "evaluator")
 
 
 def seconds_of(time: str) -> int:
@@ -200,19 +179,8 @@ def seconds_of(time: str) -> int:
 def description(cluster: Cluster) -> str:
     """Returns the cluster as the text of a cluster file, one key on each line.
 
-    It has every key that a cluster file can set for hosts and tasks, except that the values of
-    `environment` come from the batch script's own environment.
+    The values of `environment` come from the batch script's own environment.
     """
-    counts = {kind: cluster.count(kind) for kind in TASK_TYPES if cluster.count(kind)}
-    of_ps = dict(settings_of(cluster).ps)
-    content: dict[str, Any] = {
-        "backend": cluster.backend,
-        "tasks": counts,
-        "nodes": sum(host.trains or not of_ps for host in cluster.hosts),
-    }
-    content |= {"slurm": {"ps": of_ps}} if of_ps else {}
-    content |= {**said(cluster.hosts[0]), **said(cluster), "limits": said(cluster.limits)}
-    content.pop("environment", None)
-    # JSON is valid YAML, and json.dumps writes each value on one line.
-    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in content.items())
-    return "\n".join(lines)
+    of_ps = dict(cluster.section(SlurmSettings).ps)
+    nodes = sum(host.trains or not of_ps for host in cluster.hosts)
+    return as_text(cluster, {"nodes": nodes, **({"slurm": {"ps": of_ps}} if of_ps else {})})

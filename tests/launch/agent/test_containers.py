@@ -15,7 +15,7 @@ from launch.agent import containers
 from launch.agent.containers import Containers
 from tests.launch.launcher import put_script
 
-MARKS = {"LAUNCH_RUN_ID": "r1", "LAUNCH_TASK": "worker/0", "LAUNCH_HOST": "node0.1"}
+LABELS = {"LAUNCH_RUN_ID": "r1", "LAUNCH_TASK": "worker/0", "LAUNCH_HOST": "node0.1"}
 ORDER: dict[str, Any] = {
     "task": "worker/0",
     "argv": ["docker", "run", "--rm", "cifar10"],
@@ -44,7 +44,7 @@ def engine(tmp_path: Path) -> Path:
 
 def _words(made: Containers, **order: Any) -> list[str]:
     """What stands between `run` and what the launcher had said."""
-    argv = made.prepare({**ORDER, **order}, MARKS)["argv"]
+    argv = made.prepare({**ORDER, **order}, LABELS)["argv"]
     assert argv[:2] == ["sh", "-c"]
     assert argv[-2:] == ["--rm", "cifar10"]
     return list(argv[argv.index("run") + 1 : -2])
@@ -116,25 +116,25 @@ def test_folders_are_mounted_and_the_one_for_output_is_made(engine: Path, tmp_pa
 def test_an_engine_that_is_not_there_is_an_error() -> None:
     made = Containers("/nowhere/docker")
     words = "/nowhere/docker is not installed; install it, or name another"
-    assert (made.remove(MARKS)[1] or "").startswith(words)
+    assert (made.remove(LABELS)[1] or "").startswith(words)
     with pytest.raises(OSError, match=f"^{words}"):
-        made.prepare(ORDER, MARKS)
+        made.prepare(ORDER, LABELS)
 
 
 def test_a_folder_with_records_that_is_not_there_is_an_error(engine: Path) -> None:
     made = Containers(str(engine), [("no", "/data/data", True)])
     with pytest.raises(OSError, match=r"^/no does not exist; set docker\.data to the folder with"):
-        made.prepare(ORDER, MARKS)
+        made.prepare(ORDER, LABELS)
 
 
 OF_TASK = "--filter=label=LAUNCH_RUN_ID=r1 --filter=label=LAUNCH_TASK=worker/0"
 
 
-def test_containers_are_killed_and_removed_by_their_marks(engine: Path, tmp_path: Path) -> None:
+def test_containers_are_killed_and_removed_by_their_labels(engine: Path, tmp_path: Path) -> None:
     for name in ("c1", "c2"):
         (tmp_path / "containers" / name).touch()
-    marks = {name: MARKS[name] for name in ("LAUNCH_RUN_ID", "LAUNCH_TASK")}
-    assert Containers(str(engine)).remove(marks) == (["c1", "c2"], None)
+    labels = {name: LABELS[name] for name in ("LAUNCH_RUN_ID", "LAUNCH_TASK")}
+    assert Containers(str(engine)).remove(labels) == (["c1", "c2"], None)
     listing = f"ps --all --quiet --no-trunc {OF_TASK}"
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls == [listing, "kill c1 c2", "rm --force c1 c2", listing]
@@ -149,7 +149,7 @@ def test_a_task_begins_once_containers_of_an_earlier_agent_are_removed(
             (tmp_path / "containers" / name).touch()
     order = {**ORDER, "argv": [str(engine), "run", "a b", "cifar10"]}
     done = subprocess.run(
-        Containers(str(engine)).prepare(order, MARKS)["argv"], capture_output=True, check=True
+        Containers(str(engine)).prepare(order, LABELS)["argv"], capture_output=True, check=True
     )
     assert done.stdout == b""
     begun, *removed, run = (tmp_path / "calls").read_text().splitlines()
@@ -171,16 +171,16 @@ def test_a_container_that_comes_late_is_removed_too(
 
     clock = SimpleNamespace(sleep=sleep, monotonic=lambda: sum(slept))
     monkeypatch.setattr(containers, "time", clock)
-    assert Containers(str(engine)).remove(MARKS, 1) == (["late"], None)
+    assert Containers(str(engine)).remove(LABELS, 1) == (["late"], None)
     assert sum(slept) == pytest.approx(1, abs=0.11)
 
 
 def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
     words = "echo first >&2\necho 'permission denied' >&2\nexit 1"
     made = Containers(str(put_script(tmp_path / "docker", words)))
-    why = made.remove(MARKS)[1] or ""
+    why = made.remove(LABELS)[1] or ""
     assert why.endswith("docker does not work: permission denied")
-    assert made.look("cifar10") == {
+    assert made.probe("cifar10") == {
         "engine_error": f"{tmp_path}/docker does not work: permission denied",
         "image": None,
     }
@@ -191,10 +191,10 @@ def test_a_container_that_stays_is_an_error(
 ) -> None:
     monkeypatch.setattr(containers, "_GIVE_UP_SECS", 0.2)
     made = Containers(str(put_script(tmp_path / "docker", "[ $1 = ps ] && echo c1")))
-    assert (made.remove(MARKS)[1] or "").endswith("could not remove c1")
+    assert (made.remove(LABELS)[1] or "").endswith("could not remove c1")
 
 
 def test_an_image_is_known_by_the_same_id_to_all_engines(tmp_path: Path) -> None:
     words = "[ $1 = image ] && echo sha256:0123456789abcdef\nexit 0"
     made = Containers(str(put_script(tmp_path / "docker", words)))
-    assert made.look("cifar10") == {"engine_error": None, "image": "0123456789ab"}
+    assert made.probe("cifar10") == {"engine_error": None, "image": "0123456789ab"}

@@ -13,24 +13,24 @@ from launch.agent.protocol import encode, read_event
 from tests.launch.launcher import put_script
 
 
-def look(python: str, folder: Path, **order: Any) -> dict[str, Any]:
+def probe(python: str, folder: Path, **order: Any) -> dict[str, Any]:
     usual = {"python": python, "code": ["main.py"], "data": None, "ports": [], "engine": None}
-    return host_facts.look({**usual, "cwd": str(folder), **order}, [])
+    return host_facts.probe({**usual, "cwd": str(folder), **order}, [])
 
 
 def test_a_python_says_its_version_and_every_fact_reaches_the_launcher(tmp_path: Path) -> None:
-    facts = look(sys.executable, tmp_path)
+    facts = probe(sys.executable, tmp_path)
     assert facts["python_error"] is None
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
-    message = {"event": "looked", **facts}
+    message = {"event": "probed", **facts}
     assert read_event(encode(message)) == message
-    assert look(sys.executable, tmp_path / "no")["has_workdir"] is False
+    assert probe(sys.executable, tmp_path / "no")["has_workdir"] is False
 
 
 def test_tensorflow_may_be_the_package_without_gpus(
     tmp_path: Path, python_with_tensorflow_cpu: str
 ) -> None:
-    assert look(python_with_tensorflow_cpu, tmp_path)["tensorflow"] == "2.15.1"
+    assert probe(python_with_tensorflow_cpu, tmp_path)["tensorflow"] == "2.15.1"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_python_that_fails_is_quoted_by_its_last_line(
 ) -> None:
     monkeypatch.setattr(host_facts, "_VERSIONS_SECS", 0.2 if why.endswith("0.2 s") else 60)
     broken = put_script(tmp_path / "python", text) if text else "/nowhere/python"
-    facts = look(str(broken), tmp_path)
+    facts = probe(str(broken), tmp_path)
     assert (facts["python"], facts["python_error"]) == (None, f"{broken}: {why}")
 
 
@@ -57,7 +57,7 @@ def test_odd_files_among_the_code_and_the_records_hinder_no_check(tmp_path: Path
     data.mkdir()
 
     def found() -> tuple[Any, Any]:
-        facts = look("/nowhere/python", tmp_path, code=["main.py", "data"], data="data")
+        facts = probe("/nowhere/python", tmp_path, code=["main.py", "data"], data="data")
         return facts["code"], facts["data"]
 
     (data / "train.tfrecords").touch()
@@ -87,5 +87,5 @@ def test_code_that_may_not_be_looked_at_hinders_no_check(
         return stat(path, **more)
 
     monkeypatch.setattr(os, "stat", deny)
-    found = look("/nowhere/python", tmp_path, code=["main.py", "other.py"])
+    found = probe("/nowhere/python", tmp_path, code=["main.py", "other.py"])
     assert (found["code"] is None) == (denied == "main.py")

@@ -26,7 +26,7 @@ def test_a_silent_launcher_is_lost_after_the_lease_and_the_ps_end_last() -> None
     machine, now = Mock(), [100.0]
     machine.now = lambda: now[0]
     agent = Agent("run", machine)
-    begin = {"lease_secs": 6.0, "stop_secs": 8.0, "alone": True, "mark": "m", "containers": None}
+    begin = {"lease_secs": 6.0, "stop_secs": 8.0, "alone": True, "label": "m", "containers": None}
     agent.hear({"do": "begin", "ports": 0, **begin})
     master, ps = Task("master/0"), Task("ps/0")
     agent._running = {"ps/0": ps, "master/0": master}

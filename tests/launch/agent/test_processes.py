@@ -1,4 +1,4 @@
-"""Processes of an agent: found by marks, ended, bounded, and its guard."""
+"""Processes of an agent: found by labels, ended, bounded, and its guard."""
 
 import os
 import signal
@@ -21,10 +21,10 @@ send_home()
 """
 
 
-def _start(code: str = _DEAF, **marks: str) -> "subprocess.Popen[bytes]":
+def _start(code: str = _DEAF, **labels: str) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**os.environ, **marks},
+        env={**os.environ, **labels},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -34,18 +34,18 @@ def _start(code: str = _DEAF, **marks: str) -> "subprocess.Popen[bytes]":
 
 
 def test_only_processes_with_all_marks_are_found() -> None:
-    with _start(LAUNCH_RUN_ID="t1", LAUNCH_TASK="a") as one, _start(LAUNCH_RUN_ID="t1") as other:
-        assert processes.marked(LAUNCH_RUN_ID="t1", LAUNCH_TASK="a") == [one.pid]
-        assert processes.marked(LAUNCH_RUN_ID="t1") == sorted([one.pid, other.pid])
-        assert processes.marked(LAUNCH_RUN_ID="t") == []
-        one.kill()
+    with _start(LAUNCH_RUN_ID="t1", LAUNCH_TASK="a") as first, _start(LAUNCH_RUN_ID="t1") as other:
+        assert processes.labelled(LAUNCH_RUN_ID="t1", LAUNCH_TASK="a") == [first.pid]
+        assert processes.labelled(LAUNCH_RUN_ID="t1") == sorted([first.pid, other.pid])
+        assert processes.labelled(LAUNCH_RUN_ID="t") == []
+        first.kill()
         other.kill()
 
 
 def test_a_deaf_process_is_killed_after_the_patience() -> None:
     with _start(LAUNCH_RUN_ID="t2") as process:
         began = time.monotonic()
-        ended = processes.end_all(lambda: processes.marked(LAUNCH_RUN_ID="t2"), 0.3)
+        ended = processes.end_all(lambda: processes.labelled(LAUNCH_RUN_ID="t2"), 0.3)
         assert ended == [process.pid]
         assert 0.3 <= time.monotonic() - began < 30  # It would sleep for 60 seconds.
         assert process.wait(60) == -9
@@ -53,7 +53,7 @@ def test_a_deaf_process_is_killed_after_the_patience() -> None:
 
 def test_an_agent_outlives_its_guard() -> None:
     with _start(_WITH_A_GUARD, LAUNCH_RUN_ID="t3") as agent:
-        (guard,) = set(processes.marked(LAUNCH_RUN_ID="t3")) - {agent.pid}
+        (guard,) = set(processes.labelled(LAUNCH_RUN_ID="t3")) - {agent.pid}
         os.kill(guard, signal.SIGSTOP)
         try:
             with pytest.raises(subprocess.TimeoutExpired):
@@ -61,27 +61,27 @@ def test_an_agent_outlives_its_guard() -> None:
         finally:
             os.kill(guard, signal.SIGCONT)
         assert agent.wait(60) == 0
-        assert processes.marked(LAUNCH_RUN_ID="t3") == []
+        assert processes.labelled(LAUNCH_RUN_ID="t3") == []
 
 
 def test_output_errors_and_exit_code_are_collected() -> None:
     code = "import sys; print('ü'); sys.stderr.buffer.write(b'\\xff\\n'); sys.exit(3)"
-    done = processes.run([sys.executable, "-c", code], 60)
+    done = processes.execute([sys.executable, "-c", code], 60)
     assert (done.returncode, done.stdout, done.stderr) == (3, "ü\n", "\ufffd\n")
 
 
 def test_a_command_that_does_not_end_is_killed() -> None:
     with pytest.raises(OSError, match=r"^no answer within 0\.2 s$"):
-        processes.run(["sleep", "300"], 0.2)
+        processes.execute(["sleep", "300"], 0.2)
 
 
 def test_a_process_that_a_command_leaves_behind_does_not_hold_up_its_result() -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '300']).pid)"
-    done = processes.run([sys.executable, "-c", code], 60)
+    done = processes.execute([sys.executable, "-c", code], 60)
     os.kill(int(done.stdout), signal.SIGKILL)
     assert done.returncode == 0
 
 
 def test_a_command_that_writes_without_end_is_killed() -> None:
-    with pytest.raises(OSError, match="^its output is longer than 16 MiB$"):
-        processes.run(["yes"], 600)
+    with pytest.raises(OSError, match="^its output is longer than 64 MiB$"):
+        processes.execute(["yes"], 600)

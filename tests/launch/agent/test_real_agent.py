@@ -51,7 +51,7 @@ _LEAVING = """\
 cd {folder}
 case "$1" in
   run)
-    env -u LAUNCH_RUN_ID setsid {python} -c "$LISTEN" > listens &  # without the marks
+    env -u LAUNCH_RUN_ID setsid {python} -c "$LISTEN" > listens &  # without the labels
     until [ -s listens ]; do sleep 0.05; done
     echo "lost the connection"
     exit 1 ;;
@@ -96,8 +96,8 @@ class Agent:
         assert self.stdout.readline() == MAGIC
         limits = {"lease_secs": 60, "stop_secs": 10, "alone": True}
         containers = None if engine is None else {"engine": str(engine), "mounts": []}
-        self.order("begin", mark="node.1", ports=num_ports, containers=containers, **limits)
-        self.ports = self.next("hello")["ports"]
+        self.order("begin", label="node.1", ports=num_ports, containers=containers, **limits)
+        self.ports = self.next("ready")["ports"]
 
     def __enter__(self) -> "Agent":
         return self
@@ -169,7 +169,7 @@ def test_what_is_no_order_ends_the_tasks_in_order_and_the_agent(
         agent.send(sent)
         if reason == "the launcher has ended":
             agent.stdin.close()
-    assert agent.next("orphaned")["reason"] == reason
+    assert agent.next("launcher_lost")["reason"] == reason
     assert agent.next("lines")["lines"] == ["saved"]
     assert agent.next("exit")["code"] == 143
     assert agent.process.wait(60) == 0
@@ -212,8 +212,8 @@ def test_what_a_program_says_at_length_fits_into_a_message(agent: Agent, tmp_pat
     python.write_text("#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1\n")
     python.chmod(0o755)
     look = {"cwd": str(tmp_path), "python": str(python), "code": ["main.py"], "data": None}
-    agent.order("look", **look, engine=None, image=None, ports=[])
-    error = agent.next("looked")["python_error"]
+    agent.order("probe", **look, engine=None, image=None, ports=[])
+    error = agent.next("probed")["python_error"]
     assert error.startswith(f"{python}: xxx")
     assert len(error) == 4096
 
@@ -233,7 +233,11 @@ def test_lines_for_a_launcher_that_does_not_read_are_left_out_but_no_event(
     while found[-1]["event"] != "exit":
         found.append(json.loads(agent.stdout.readline()))
     assert found[-1]["code"] == 0
-    assert 10_000 < sum(len(one["lines"]) for one in found if one["event"] == "lines") < 60_000
+    assert (
+        10_000
+        < sum(len(message["lines"]) for message in found if message["event"] == "lines")
+        < 60_000
+    )
 
 
 def test_the_end_of_a_task_names_the_signals_that_it_got(agent: Agent) -> None:
@@ -271,8 +275,8 @@ def test_an_agent_answers_while_its_engine_hangs(tmp_path: Path) -> None:
         (tmp_path / "hangs").touch()
         agent.signal(9)
         wait_for((tmp_path / "asked").exists, "search for the container")
-        agent.order("sweep", run="none", engine=None)
-        assert agent.next("swept", "exit")["event"] == "swept"
+        agent.order("reap", run="none", engine=None)
+        assert agent.next("reaped", "exit")["event"] == "reaped"
         agent.start(str(engine), "run")  # one that waits for the engine can be ended
         agent.next("started")
         agent.signal(15)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.agent.protocol import Message, encode
-from launch.agent.task_process import Running, part
+from launch.agent.task_process import TaskProcess, part
 from tests.launch.launcher import wait_for
 
 
@@ -57,7 +57,7 @@ def test_a_task_with_a_share_of_the_cores_is_told_that_they_are_its_own(
 def test_a_folder_that_is_missing_is_named_rather_than_the_python(tmp_path: Path) -> None:
     place = tmp_path / "no"
     with pytest.raises(OSError, match=f"^{place} does not exist; make it, or name another with --"):
-        Running(_order("", cwd=str(place)), sent)
+        TaskProcess(_order("", cwd=str(place)), sent)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_folder_that_is_missing_is_named_rather_than_the_python(tmp_path: Path
 )
 def test_what_no_process_can_be_given_is_the_tasks_failure(more: dict[str, Any]) -> None:
     with pytest.raises(OSError, match=f"^{sys.executable} cannot be run: .*(null|surrogates)"):
-        Running(_order("", **more), sent)
+        TaskProcess(_order("", **more), sent)
 
 
 def sent(message: Message, *, droppable: bool = False) -> bool:
@@ -73,7 +73,7 @@ def sent(message: Message, *, droppable: bool = False) -> bool:
     return True
 
 
-def end_of(task: Running) -> int:
+def end_of(task: TaskProcess) -> int:
     wait_for(lambda: task.poll() is not None, "the end of the task")
     task.finish()
     code = task.poll()
@@ -90,7 +90,7 @@ def _ends_by(code: str, *, contained: bool) -> int:
         return True
 
     code = f"import time; {code}; time.sleep(60)"
-    task = Running(_order(code, contained=contained), take)
+    task = TaskProcess(_order(code, contained=contained), take)
     if "print" in code:
         wait_for(lambda: lines, "the line")
     task.send(signal.SIGTERM)
@@ -105,7 +105,7 @@ def run_to_its_end(code: str, **more: Any) -> list[str]:
         lines.extend(message["lines"])
         return True
 
-    task = Running(_order(code, **more), take)
+    task = TaskProcess(_order(code, **more), take)
     end_of(task)
     return lines
 
@@ -117,7 +117,7 @@ def test_of_lines_that_a_slow_launcher_does_not_take_the_last_come_with_the_end(
         taken.extend([] if droppable else [message])
         return not droppable
 
-    end_of(Running(_order("for i in range(100): print(i, flush=True)"), take))
+    end_of(TaskProcess(_order("for i in range(100): print(i, flush=True)"), take))
     lines = [str(i) for i in range(88, 100)]
     assert taken == [{"event": "lines", "task": "worker/0", "lines": lines, "dropped": 88}]
 
@@ -162,10 +162,10 @@ def test_a_child_that_writes_without_end_does_not_hold_up_the_end_of_its_task(
     child = "import signal; signal.alarm(60)\nwhile True: print('more')"
     code = (
         "import subprocess, sys\n"
-        f"one = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
-        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(one.pid))\n"
+        f"process = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(process.pid))\n"
     )
-    task = Running(_order(code), sent)
+    task = TaskProcess(_order(code), sent)
     try:
         assert end_of(task) == 0  # although there is always more to read
     finally:
@@ -181,7 +181,7 @@ def test_messages_with_lines_are_shorter_than_what_a_launcher_reads(text: str) -
         return True
 
     code = f"import sys; sys.stdout.write(({text!r} * 60_000 + '\\n') * 9)"
-    end_of(Running(_order(code), take))
+    end_of(TaskProcess(_order(code), take))
     assert 0 < max(longest) < 1 << 20
 
 
@@ -197,4 +197,4 @@ def test_a_host_without_threads_fails_the_task_alone(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.raises(OSError, match="^its output cannot be read: can't start new thread"):
-        Running(_order("import time; time.sleep(300)"), sent)
+        TaskProcess(_order("import time; time.sleep(300)"), sent)

@@ -75,22 +75,24 @@ def test_a_later_agent_holds_a_port_together_with_the_one_before_and_after_it(
 def test_a_port_that_another_holds_or_uses_is_not_chosen(
     held: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = ports_of(held)[:2]
-    monkeypatch.setattr(tcp_ports, "_candidates", lambda: [one, two])
+    first, second = ports_of(held)[:2]
+    monkeypatch.setattr(tcp_ports, "_candidates", lambda: [first, second])
     assert tcp_ports.hold(1) == []
     held[0].close()
-    with socket.create_server(("127.0.0.1", one)):
+    with socket.create_server(("127.0.0.1", first)):
         assert tcp_ports.hold(1) == []
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(each) for each in tcp_ports.hold(2)]
-        assert ports_of(found) == [one]
+        assert ports_of(found) == [first]
 
 
 def test_a_check_finds_ports_that_listen_over_ipv4_and_ipv6(held: list[socket.socket]) -> None:
-    one, two = ports_of(held)[:2]
+    first, second = ports_of(held)[:2]
     addresses = ["127.0.0.1", *(["::1"] if os.path.exists("/proc/net/if_inet6") else [])]
-    with tcp_ports.listen(one):
-        assert host_facts.dial([(address, one) for address in addresses]) == []
-        with pytest.raises(OSError, match=f"^port {one} is in use "):
-            tcp_ports.listen(one)
-    assert host_facts.dial([("127.0.0.1", two)]) == [("127.0.0.1", two, "connection refused")]
+    with tcp_ports.listen(first):
+        assert host_facts.unreached([(address, first) for address in addresses]) == []
+        with pytest.raises(OSError, match=f"^port {first} is in use "):
+            tcp_ports.listen(first)
+    assert host_facts.unreached([("127.0.0.1", second)]) == [
+        ("127.0.0.1", second, "connection refused")
+    ]

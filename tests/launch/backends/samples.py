@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.backends.kubernetes.settings import KubernetesSettings
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import Cluster
@@ -15,19 +15,21 @@ def read(folder: Path, text: str) -> Cluster:
     """Returns the cluster of a file lab.yaml with this text."""
     path = folder / "lab.yaml"
     path.write_text(text, errors="surrogateescape")
-    return read_cluster(str(path), KINDS)
+    return read_cluster(str(path), BACKENDS)
 
 
 def slurm_cluster(**changes: object) -> Cluster:
     """A master, a worker and two ps on two nodes."""
     counts = {"master": 1, "worker": 1, "ps": 2}
-    cluster = on_chosen_hosts(KINDS["slurm"], counts, python=".venv/bin/python", workdir="/data")
+    cluster = on_chosen_hosts(BACKENDS["slurm"], counts, python=".venv/bin/python", workdir="/data")
     return replace(cluster, **changes)  # type: ignore[arg-type]
 
 
 def kubernetes_cluster(**tasks: int) -> Cluster:
     """A master, a worker and a ps."""
-    hosts = on_chosen_hosts(KINDS["kubernetes"], tasks or {"master": 1, "worker": 1, "ps": 1}).hosts
+    hosts = on_chosen_hosts(
+        BACKENDS["kubernetes"], tasks or {"master": 1, "worker": 1, "ps": 1}
+    ).hosts
     return Cluster(hosts, backend="kubernetes", settings={"kubernetes": KubernetesSettings()})
 
 

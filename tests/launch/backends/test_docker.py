@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from launch.backends.docker import Docker, DockerSettings, for_agents, is_here
-from launch.backends.registry import KINDS, backend_named
+from launch.backends.registry import BACKENDS, backend_named
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
+from launch.connect.host_check import problems
 from launch.errors import LaunchError
-from launch.verbs.check import problems
 
 GOOD: dict[str, Any] = {
     "engine_error": None,
@@ -31,7 +31,10 @@ def make_cluster(*arguments: str, **settings: Any) -> Job:
         Host("ip1", "ip1", (("worker", 1),), workdir="~/it's", user="alice", gpus=1),
     )
     cluster = Cluster(
-        hosts, "docker", settings={"docker": DockerSettings(**settings)}, passed=("TOKEN",)
+        hosts,
+        "docker",
+        settings={"docker": DockerSettings(**settings)},
+        pass_environment=("TOKEN",),
     )
     return make_job(cluster, arguments)
 
@@ -127,7 +130,7 @@ def test_a_work_dir_that_no_container_has_is_refused_by_name() -> None:
 )
 def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, error: str) -> None:
     with pytest.raises(LaunchError) as caught:
-        read_cluster(write(tmp_path, f"docker:\n  {text}\n"), KINDS)
+        read_cluster(write(tmp_path, f"docker:\n  {text}\n"), BACKENDS)
     assert error in str(caught.value)
 
 
@@ -150,5 +153,5 @@ def test_this_machine_needs_no_ssh(host: str, here: bool) -> None:
 def test_check_tells_what_is_wrong_with_an_engine(second: dict[str, Any], problem: str) -> None:
     job = make_cluster(data="/records")
     facts = {"ip0": GOOD, "ip1": {**GOOD, "gpus": ["A"], **second}}
-    (found,) = problems(job, facts, Docker().containers(job))
+    (found,) = problems(job, facts, Docker().needs(job))
     assert found.startswith(problem)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.registry import KINDS, backend_named
+from launch.backends.registry import BACKENDS, backend_named
 from launch.cluster.show import as_documents
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
@@ -30,11 +30,11 @@ LAUNCHERS = {"docker": set[str](), "slurm": {"snapshot"}, "kubernetes": {"contex
 @pytest.mark.parametrize("name", SECTIONS)
 def test_each_key_of_a_backends_section_changes_what_it_runs(tmp_path: Path, name: str) -> None:
     def plan(section: str) -> str:
-        tasks = TASKS if KINDS[name].chooses_hosts else HOSTS
+        tasks = TASKS if BACKENDS[name].chooses_hosts else HOSTS
         text = f"backend: {name}\n{tasks}gpus_per_task: 1\n{name}: {section}\n"
         return as_documents(backend_named(name).plan(make_job(read(tmp_path, text))))
 
-    settings = KINDS[name].settings
+    settings = BACKENDS[name].settings
     assert settings is not None
     keys = {field.name for field in dataclasses.fields(settings)}
     values = dict(pair.split("=", 1) for pair in SECTIONS[name].split())
@@ -43,9 +43,11 @@ def test_each_key_of_a_backends_section_changes_what_it_runs(tmp_path: Path, nam
     assert [key for key in values if plan(f"{{{key}: {values[key]}}}") == without] == []
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_a_script_of_the_users_own_is_what_tasks_run(tmp_path: Path, name: str) -> None:
-    text = f"backend: {name}\n{TASKS if KINDS[name].chooses_hosts else HOSTS}program: mine/own.py\n"
+    text = (
+        f"backend: {name}\n{TASKS if BACKENDS[name].chooses_hosts else HOSTS}program: mine/own.py\n"
+    )
     plan = as_documents(backend_named(name).plan(make_job(read(tmp_path, text))))
     assert "mine/own.py" in plan
     assert "cifar10_main.py" not in plan

@@ -11,27 +11,29 @@ from typing import Any
 
 import pytest
 
-from launch.backends.registry import KINDS
-from launch.backends.slurm import backend, follow
+from launch.backends.registry import BACKENDS
 from launch.backends.slurm import job as slurm_job
-from launch.backends.slurm.backend import Slurm, state_of
-from launch.backends.slurm.follow import Follower, JobState, how_it_ended
+from launch.backends.slurm import job_watch
+from launch.backends.slurm.backend import Slurm
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
+from launch.backends.slurm.job_watch import JobWatch, how_it_ended
+from launch.backends.slurm.scheduler import JobState, SlurmJob, state_of
 from launch.backends.slurm.script import (
     SlurmSettings,
     arranged,
+    batch_script,
     description,
     options,
     ps_options,
-    script,
     seconds_of,
 )
 from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import FREE_PORTS, Limits
 from launch.cluster.tasks import make_job
+from launch.connect import tools as tools_called
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.verbs.up import _has_started
@@ -75,7 +77,7 @@ CLUSTER
 
 
 def test_the_script_reads_as_it_runs() -> None:
-    assert script(make_job(slurm_cluster(), ["--train-batch-size=16", "a b"])) == SCRIPT
+    assert batch_script(make_job(slurm_cluster(), ["--train-batch-size=16", "a b"])) == SCRIPT
 
 
 def test_a_script_that_bash_runs_says_that_sbatch_takes_it(
@@ -88,7 +90,9 @@ def test_a_script_that_bash_runs_says_that_sbatch_takes_it(
 
 
 def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
-    cluster = on_chosen_hosts(KINDS["slurm"], {"chief": 1, "worker": 3, "ps": 2, "evaluator": 1}, 3)
+    cluster = on_chosen_hosts(
+        BACKENDS["slurm"], {"chief": 1, "worker": 3, "ps": 2, "evaluator": 1}, 3
+    )
     cluster = replace(
         cluster,
         hosts=tuple(
@@ -97,7 +101,7 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
         ),
         name="exp1",
         ports=3000,
-        passed=("API_TOKEN",),
+        pass_environment=("API_TOKEN",),
         limits=Limits(start_secs=None, stop_secs=2.5),
         restarts=3,
         gpus_per_task=1,
@@ -117,7 +121,7 @@ def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path)
                                      "--gres=gpu:1", "--partition=gpu"]  # fmt: skip
     assert ps_options(cluster) == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
                                    "--partition=cpu", "--time=30"]  # fmt: skip
-    assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in script(make_job(cluster))
+    assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in batch_script(make_job(cluster))
     # The job itself, on its nodes, finds the same.
     assert arranged(read(tmp_path, description(cluster))).hosts == cluster.hosts
     with pytest.raises(LaunchError, match="^slurm.ps: nodes must be a whole number from 1 to 2, g"):
@@ -125,8 +129,8 @@ def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path)
 
 
 def test_values_of_variables_are_not_in_the_script() -> None:
-    cluster = slurm_cluster(environment=(("COLOUR", "green"),), passed=("API_TOKEN",))
-    text = script(make_job(cluster))
+    cluster = slurm_cluster(environment=(("COLOUR", "green"),), pass_environment=("API_TOKEN",))
+    text = batch_script(make_job(cluster))
     assert "green" not in text
     assert "COLOUR" in text
 
@@ -198,7 +202,7 @@ def test_cores_per_node_are_read_as_slurm_writes_them() -> None:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
-    monkeypatch.setattr(follow, "HURRY_SECS", 0.05)
+    monkeypatch.setattr(job_watch, "HURRY_SECS", 0.05)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
@@ -208,64 +212,73 @@ def test_a_job_that_slurm_has_forgotten_is_looked_up_in_its_accounting(tools: Pa
         tools / "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
     )
     put_script(tools / "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    assert Slurm().poll("7") == JobState("forgotten", is_over=True)
+    assert SlurmJob("7").poll() == JobState("forgotten", is_over=True)
     put_script(tools / "sacct", "[ $1 = --jobs=7 ] && echo 'CANCELLED by 0|m[1-2]|0:15'")
-    found = Slurm().poll("7")
+    found = SlurmJob("7").poll()
     assert (found.words, found.is_over, found.exit_code) == ("CANCELLED m[1-2]", True, 143)
-    assert (found.cause, found.why) == (Cause.CANCELLED, "cancelled in Slurm")
+    assert (found.cause, found.why) == (ExitReason.CANCELLED, "cancelled in Slurm")
 
 
 @pytest.mark.parametrize("said", ["echo 'words that nobody knows' >&2; exit 1", "echo JobId=77"])
 def test_an_answer_that_says_nothing_of_a_job_is_no_end_of_it(tools: Path, said: str) -> None:
     put_script(tools / "scontrol", said)
     with pytest.raises(HostError, match="^scontrol: (words that nobody knows|job 77 has no state)"):
-        Slurm().poll("77")
+        SlurmJob("77").poll()
 
 
 @pytest.mark.parametrize(
     ("state", "exit_code", "cause", "words"),
     [
-        ("TIMEOUT", 124, Cause.TIME_LIMIT, "over its time limit; raise `time:` under `slurm:`"),
-        ("NODE_FAIL", 1, Cause.HOST_LOST, "a node has failed; `requeue: true` lets it go on else"),
-        ("FAILED", 1, Cause.TASK_FAILED, "it ended as FAILED m[1-2], exit code 0"),
+        (
+            "TIMEOUT",
+            124,
+            ExitReason.TIME_LIMIT,
+            "over its time limit; raise `time:` under `slurm:`",
+        ),
+        (
+            "NODE_FAIL",
+            1,
+            ExitReason.HOST_LOST,
+            "a node has failed; `requeue: true` lets it go on else",
+        ),
+        ("FAILED", 1, ExitReason.TASK_FAILED, "it ended as FAILED m[1-2], exit code 0"),
     ],
 )
 def test_an_end_without_a_word_is_explained(
-    tmp_path: Path, state: str, exit_code: int, cause: Cause, words: str
+    tmp_path: Path, state: str, exit_code: int, cause: ExitReason, words: str
 ) -> None:
     ended = state_of({"JobState": state, "NodeList": "m[1-2]"})
     (tmp_path / "slurm.out").write_text("".join(f"line {i}\n\n" for i in range(14)))
-    outcome = how_it_ended("7", ended, {}, tmp_path / "slurm.out")
-    assert outcome.exit_code == exit_code
-    assert outcome.reason.startswith(f"Slurm job 7: {words}")
+    result = how_it_ended("Slurm job 7", ended, None, tmp_path / "slurm.out")
+    assert result.exit_code == exit_code
+    assert result.reason.startswith(f"Slurm job 7: {words}")
     lines = [f"  | line {i}" for i in range(2, 14)]
-    assert outcome.details == (*lines, f"  log: {tmp_path}/slurm.out")
-    assert outcome.cause is cause
-    (line,) = how_it_ended("7", ended, {}, tmp_path / "no.out").details
+    assert result.details == (*lines, f"  log: {tmp_path}/slurm.out")
+    assert result.cause is cause
+    (line,) = how_it_ended("Slurm job 7", ended, None, tmp_path / "no.out").details
     words = "is empty or not there; do the nodes share that folder? see --state-dir"
     assert line == f"  log: {tmp_path}/no.out {words}"
 
 
 def test_the_jobs_own_word_goes_before_slurms(tmp_path: Path) -> None:
-    def end(state: str, status: dict[str, Any]) -> Outcome:
+    def end(state: str, said: Result) -> Result:
         ended = state_of({"JobState": state, "NodeList": "m2"})
-        return how_it_ended("7", ended, status, tmp_path / "slurm.out")
+        return how_it_ended("Slurm job 7", ended, said, tmp_path / "slurm.out")
 
-    status = {"exit_code": 3, "reason": "worker/0 on m2 failed: exit code 3", "details": ["  | x"]}
-    outcome = end("NODE_FAIL", status)
-    assert (outcome.exit_code, outcome.details) == (3, ("  | x",))
-    assert outcome.reason.startswith("worker/0 on m2 failed: exit code 3 (Slurm: a node has failed")
+    said = Result(3, "worker/0 on m2 failed: exit code 3", details=("  | x",))
+    result = end("NODE_FAIL", said)
+    assert (result.exit_code, result.details) == (3, ("  | x",))
+    assert result.reason.startswith("worker/0 on m2 failed: exit code 3 (Slurm: a node has failed")
     # An end by the platform that the job could not explain is explained; no other one is.
     words = "m2: it was asked to end"
-    status = {"exit_code": 143, "reason": words, "cause": "platform"}
-    assert end("FAILED", status).reason == f"{words} (Slurm: it ended the job; state FAILED m2)"
-    assert end("FAILED", {**status, "cause": "cancelled"}).reason == words
-    outcome = end("PREEMPTED", status)
+    said = Result(143, words, cause=ExitReason.PLATFORM)
+    assert end("FAILED", said).reason == f"{words} (Slurm: it ended the job; state FAILED m2)"
+    assert end("FAILED", replace(said, cause=ExitReason.CANCELLED)).reason == words
+    result = end("PREEMPTED", said)
     assert (
-        outcome.reason
-        == f"{words} (Slurm: preempted by another job; `requeue: true` lets it go on)"
+        result.reason == f"{words} (Slurm: preempted by another job; `requeue: true` lets it go on)"
     )
-    assert (outcome.exit_code, outcome.cause) == (143, Cause.PREEMPTED)
+    assert (result.exit_code, result.cause) == (143, ExitReason.PREEMPTED)
 
 
 def test_a_job_in_a_state_that_is_neither_waiting_nor_live_is_over() -> None:
@@ -289,10 +302,10 @@ def test_a_script_submitted_by_hand_says_why_it_was_ended(
     code: int,
     cause: str,
 ) -> None:
-    def run(job: Any, folder: RunFolder, transport: Any, display: Display) -> Outcome:
+    def run(job: Any, folder: RunFolder, transport: Any, display: Display) -> Result:
         display.task_line("master/0", "m1", "hello")
         os.kill(os.getpid(), signal.SIGUSR1)
-        return Outcome(143, "stopped by SIGTERM", cause=Cause.USER)
+        return Result(143, "stopped by SIGTERM", cause=ExitReason.USER)
 
     put_script(tools / "scontrol", f"echo {shown}")
     monkeypatch.setattr("launch.backends.slurm.job.read_cluster", lambda *_: slurm_cluster())
@@ -315,8 +328,8 @@ def test_a_script_submitted_by_hand_says_why_it_was_ended(
 
 def test_the_third_time_limit_without_a_newer_checkpoint_is_the_last(tmp_path: Path) -> None:
     def time_limit(*details: str) -> bool:
-        outcome = Outcome(124, "late", details=details, cause=Cause.TIME_LIMIT)
-        return slurm_job._may_go_on(tmp_path / "timeouts", outcome)
+        result = Result(124, "late", details=details, cause=ExitReason.TIME_LIMIT)
+        return slurm_job._may_go_on(tmp_path / "timeouts", result)
 
     assert [time_limit() for _ in range(3)] == [True, True, False]
     assert [time_limit("saved o/model.ckpt-40") for _ in range(3)] == [True, True, False]
@@ -334,29 +347,27 @@ def test_the_nodes_of_a_job_are_known_without_scontrol(monkeypatch: pytest.Monke
         slurm_job._on_its_nodes(slurm_cluster())
 
 
-class Controller(Slurm):
-    """Slurm with one job; a test sets the job's state."""
+class Controller(SlurmJob):
+    """The job of Slurm, whose state a test sets."""
 
     def __init__(self) -> None:
-        self.state, self.reason = "PENDING", ""
+        super().__init__("7")
+        self.now_in, self.reason = "PENDING", ""
         self.requests: list[str] = []
         self.num_questions = 0
         self.after: dict[str, str] = {}  # request -> the state that it leads to
         self.is_silent = False
 
-    def poll(self, job_id: str) -> JobState:
+    def poll(self) -> JobState:
         self.num_questions += 1
         if self.is_silent:
             raise HostError("slurmctld: no answer")
-        return state_of({"JobState": self.state, "Reason": self.reason})
+        return state_of({"JobState": self.now_in, "Reason": self.reason})
 
-    def find(self, record: Any) -> str:
-        return "7"
-
-    def end(self, job_id: str, *, saves: bool) -> None:
+    def cancel(self, *, saves: bool) -> None:
         request = "ask_to_end" if saves else "cancel"
         self.requests.append(request)
-        self.state = self.after.get(request, self.state)
+        self.now_in = self.after.get(request, self.now_in)
 
 
 class Scene:
@@ -365,14 +376,14 @@ class Scene:
     def __init__(self, folder: Path, slurm: Controller) -> None:
         self.slurm, self.folder, self.screen = slurm, RunFolder(folder), io.StringIO()
         self.display = Display(self.screen, live=False)
-        self.follower = Follower(slurm, "7", self.folder, self.display)
+        self.watch = JobWatch(slurm, self.folder, self.display)
         self.now, self.stops = 0.0, list[int]()
-        self.outcome: Any = None
+        self.result: Any = None
 
     def steps(self, secs: float) -> None:
         until = self.now + secs
-        while self.now < until and self.outcome is None:
-            self.outcome = self.follower.step(self.now, self.stops)
+        while self.now < until and self.result is None:
+            self.result = self.watch.step(self.now, self.stops)
             self.now += 0.2
 
     def shown(self) -> list[str]:
@@ -404,7 +415,7 @@ def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(scene: Scene) 
     scene.steps(30)
     scene.slurm.is_silent = True
     scene.steps(30)
-    scene.slurm.is_silent, scene.slurm.state, scene.slurm.reason = False, "RUNNING", ""
+    scene.slurm.is_silent, scene.slurm.now_in, scene.slurm.reason = False, "RUNNING", ""
     scene.steps(40)
     assert scene.slurm.num_questions == 20
     assert scene.shown() == [
@@ -418,29 +429,29 @@ def test_slurm_is_asked_every_five_seconds_and_news_are_told_once(scene: Scene) 
 def test_a_job_that_clears_up_for_long_is_over_if_it_has_written_its_end(
     scene: Scene, ended_secs: float, is_over: bool
 ) -> None:
-    scene.slurm.state = "COMPLETING"
+    scene.slurm.now_in = "COMPLETING"
     scene.steps(100)
     scene.job_writes(2.0, exit_code=0, reason="master/0 is done")
     scene.steps(ended_secs)
-    assert (scene.outcome is not None) == is_over
+    assert (scene.result is not None) == is_over
 
 
 def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene) -> None:
-    scene.slurm.state = "RUNNING"
+    scene.slurm.now_in = "RUNNING"
     scene.steps(1)
     scene.stops.append(signal.SIGINT)
     scene.steps(1)
     scene.job_writes(2.0, exit_code=143, reason="told", details=["saved output/model.ckpt-3"])
-    scene.slurm.state = "FAILED"
+    scene.slurm.now_in = "FAILED"
     scene.steps(60)
-    assert (scene.slurm.requests, scene.outcome.reason) == (["ask_to_end"], "stopped by SIGINT")
-    assert scene.outcome.details == ("saved output/model.ckpt-3",)
+    assert (scene.slurm.requests, scene.result.reason) == (["ask_to_end"], "stopped by SIGINT")
+    assert scene.result.details == ("saved output/model.ckpt-3",)
 
 
 def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(scene: Scene) -> None:
     scene.stops.append(signal.SIGTERM)
     for state in ("RUNNING", "PENDING", "RUNNING", "COMPLETING", "RUNNING"):  # it is requeued twice
-        scene.slurm.state = state
+        scene.slurm.now_in = state
         scene.steps(5)
         scene.slurm.requests.append(state)
     scene.stops.append(signal.SIGTERM)  # The second one cancels what runs, too.
@@ -450,26 +461,15 @@ def test_a_stop_asks_each_start_of_the_job_once_and_cancels_what_waits(scene: Sc
 
 
 def test_a_lost_terminal_ends_only_the_following(scene: Scene) -> None:
-    scene.slurm.state = "RUNNING"
+    scene.slurm.now_in = "RUNNING"
     scene.steps(1)
     scene.job_writes(1.0)
     scene.stops.append(signal.SIGHUP)
     scene.steps(1)
-    assert scene.outcome.exit_code == 129
-    assert scene.outcome.reason == "not followed any more; Slurm job 7 goes on"
+    assert scene.result.exit_code == 129
+    assert scene.result.reason == "not followed any more; Slurm job 7 goes on"
     assert scene.slurm.requests == []
     assert scene.folder.status()["exit_code"] is None
-
-
-def test_a_script_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    script = tmp_path / "cifar10.sbatch"
-    script.symlink_to("/dev/full")
-    with pytest.raises(HostError) as caught:
-        Slurm().run(
-            make_job(slurm_cluster()), RunFolder(tmp_path), Display(io.StringIO(), live=False)
-        )
-    words = "No space left on device; --state-dir names another place"
-    assert str(caught.value) == f"{script}: {words}"
 
 
 def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(tools: Path) -> None:
@@ -484,9 +484,9 @@ def test_a_job_is_cancelled_if_a_signal_comes_before_sbatch_answers(tools: Path)
     (tools / "run").mkdir()
     folder, display = RunFolder(tools / "run"), Display(io.StringIO(), live=False)
     with signals_once(asked.exists, signal.SIGINT):
-        outcome = Slurm().run(make_job(slurm_cluster()), folder, display)
+        result = Slurm().run(make_job(slurm_cluster()), folder, display)
     display.close()
-    assert outcome == Outcome(130, "stopped by SIGINT", cause=Cause.USER)
+    assert result == Result(130, "stopped by SIGINT", cause=ExitReason.USER)
     assert folder.status()["exit_code"] == 130
     assert cancelled.read_text() == "7\n"
 
@@ -526,11 +526,12 @@ def test_clean_of_a_job_that_is_being_requeued_leaves_none_that_starts_later(
     states = ["COMPLETING", "COMPLETING", "PENDING", "PENDING", "CANCELLED"]
 
     def sleep(secs: float) -> None:
-        slurm.state = states.pop(0)
+        slurm.now_in = states.pop(0)
 
     clock = SimpleNamespace(sleep=sleep, monotonic=itertools.count(step=3).__next__)
-    monkeypatch.setattr(backend, "time", clock)
-    slurm.state, slurm.after = "RUNNING", {"cancel": "COMPLETING"}
-    assert slurm.clean({"run": "run7"}) == ["Slurm job 7: cancelled; it was RUNNING"]
+    monkeypatch.setattr(tools_called, "time", clock)
+    monkeypatch.setattr(Slurm, "job_of", lambda *_: slurm)
+    slurm.now_in, slurm.after = "RUNNING", {"cancel": "COMPLETING"}
+    assert Slurm().clean({"run": "run7"}) == ["Slurm job 7: cancelled; it was RUNNING"]
     assert slurm.requests == ["cancel"] * 3
     assert states == []

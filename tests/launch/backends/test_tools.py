@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.slurm.backend import run
 from launch.backends.slurm.job import explain_srun
+from launch.backends.slurm.scheduler import ask
 from launch.backends.ssh import TRANSPORT as SSH
 from launch.cluster.model import Host
 from launch.errors import HostError, LaunchError
@@ -67,7 +67,7 @@ def test_what_slurm_refuses_is_explained(
     put_script(tmp_path / tool, f"cat >&2 <<'END'\n{tool}: error: {errors}\nEND\nexit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(LaunchError) as raised:
-        run(tool)
+        ask(tool)
     assert type(raised.value) is kind
     assert str(raised.value).startswith(f"{tool}: {errors.rpartition('error: ')[2]}{words}")
 

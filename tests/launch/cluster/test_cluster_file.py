@@ -6,7 +6,7 @@ from typing import Optional
 
 import pytest
 
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
 from launch.cluster import host_list
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_chosen_hosts
@@ -87,7 +87,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         backend="ssh",
         ports=3000,
         environment=(("OMP_NUM_THREADS", "2"), ("SWITCH", "on")),
-        passed=("API_TOKEN",),
+        pass_environment=("API_TOKEN",),
         limits=Limits(start_secs=30, idle_secs=None, lease_secs=2.5),
         restarts=3,
         gpus_per_task=1,
@@ -156,12 +156,12 @@ def test_the_files_in_the_documentation_are_right(tmp_path: Path) -> None:
     for number, block in enumerate(blocks):
         path = tmp_path / f"{number}.yaml"
         path.write_text(block, encoding="utf-8")
-        backends.append(read_cluster(str(path), KINDS).backend)
+        backends.append(read_cluster(str(path), BACKENDS).backend)
     assert backends == ["ssh", "slurm", "kubernetes", "kubernetes"]
 
 
 def roles(backend: str, nodes: Optional[int] = None, **counts: int) -> list[dict[str, int]]:
-    return [dict(host.roles) for host in on_chosen_hosts(KINDS[backend], counts, nodes).hosts]
+    return [dict(host.roles) for host in on_chosen_hosts(BACKENDS[backend], counts, nodes).hosts]
 
 
 def test_each_trainer_has_a_node_beside_the_ps_and_fewer_nodes_get_tasks_in_turns() -> None:
@@ -177,8 +177,8 @@ def test_each_pod_is_a_host_of_its_own() -> None:
 
 
 def test_jobs_that_may_share_a_node_find_free_ports() -> None:
-    assert on_chosen_hosts(KINDS["slurm"], {"master": 1}).ports == FREE_PORTS
-    assert on_chosen_hosts(KINDS["kubernetes"], {"master": 1}).ports == 2222
+    assert on_chosen_hosts(BACKENDS["slurm"], {"master": 1}).ports == FREE_PORTS
+    assert on_chosen_hosts(BACKENDS["kubernetes"], {"master": 1}).ports == 2222
 
 
 @pytest.mark.parametrize(

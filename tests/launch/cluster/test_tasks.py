@@ -108,7 +108,7 @@ def test_each_run_makes_a_random_token_for_all_tasks() -> None:
 def test_a_token_that_the_user_gives_is_kept() -> None:
     given, cluster = ("CIFAR10_JOB_TOKEN", "mine"), job().cluster
     by_value = replace(job(), cluster=replace(cluster, environment=(given,)))
-    by_name = replace(job(), cluster=replace(cluster, passed=("CIFAR10_JOB_TOKEN",)))
+    by_name = replace(job(), cluster=replace(cluster, pass_environment=("CIFAR10_JOB_TOKEN",)))
     assert with_token(by_value) == by_value
     assert with_token(by_name) == by_name
 
@@ -143,7 +143,9 @@ def test_text_shows_each_task() -> None:
 
 def test_variables_are_shown_by_name_only() -> None:
     hosts = from_hosts("ip0", python="python3", workdir="/data").hosts
-    cluster = Cluster(hosts, environment=(("OMP_NUM_THREADS", "hidden"),), passed=("TOKEN",))
+    cluster = Cluster(
+        hosts, environment=(("OMP_NUM_THREADS", "hidden"),), pass_environment=("TOKEN",)
+    )
     job = make_job(cluster)
     for shown in (show.as_text(job), _shell(cluster)):
         assert "hidden" not in shown

@@ -24,7 +24,7 @@ from tests.launch.launcher import wait_for
 
 HOSTS = [Host(name, name, (), "/data") for name in ("node0", "node1", "node2")]
 BEGIN: Message = {"do": "begin"}
-GREETING = MAGIC + b'{"event":"hello","ports":[]}\n'
+GREETING = MAGIC + b'{"event":"ready","ports":[]}\n'
 
 
 def make_link(*command: str) -> Link:
@@ -45,7 +45,7 @@ def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path
         "node1",
         ("sh", "-c", f"cat {file}; exec sleep 300"),
         lambda *_: "",
-        lambda _, one: heard.append(one),
+        lambda _, message: heard.append(message),
     )
     link.ask(BEGIN)
     wait_for(lambda: {"event": "lost"} in heard, "the end")
@@ -69,7 +69,7 @@ def test_endless_bytes_of_a_host_need_no_memory(before: str, words: str) -> None
         "node1",
         ("sh", "-c", f"printf '{before}'; tr '\\0' x </dev/zero"),
         lambda code, _: f"it ended with {code}",
-        lambda *one: heard.append(one[1]),
+        lambda *event: heard.append(event[1]),
     )
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(HostError, match=words):
@@ -120,9 +120,9 @@ def test_the_lock_of_an_editor_is_no_part_of_the_agent(
 
 
 def test_another_answer_than_the_one_that_was_asked_for_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "sent").write_bytes(MAGIC + b'{"event":"dialled","failures":[]}\n')
+    (tmp_path / "sent").write_bytes(MAGIC + b'{"event":"checked","failures":[]}\n')
     link = make_link("sh", "-c", f"cat {tmp_path / 'sent'}; exec sleep 300")
-    with pytest.raises(HostError, match="^node1: its agent answered dialled to begin$"):
+    with pytest.raises(HostError, match="^node1: its agent answered checked to begin$"):
         link.ask(BEGIN)
     link.close(0)
 
@@ -167,7 +167,7 @@ class FakeLink:
     heard = 0.0
 
     def ask(self, order: Message) -> Message:
-        return {"event": "hello", "ports": [20001]}
+        return {"event": "ready", "ports": [20001]}
 
     def send(self, message: Message) -> None:
         pass
@@ -196,12 +196,10 @@ def test_an_agent_is_late_only_for_a_launcher_that_has_looked_all_the_time() -> 
 
 
 def test_a_host_with_too_few_ports_is_named() -> None:
+    words = "^ip0: found 1 free ports for 2 tasks; end what uses"
     connections = Connections(from_hosts("ip0"), "run", cast(Any, FakeTransport()))
-    try:
-        with pytest.raises(HostError, match="^ip0: found 1 free ports for 2 tasks; end what uses"):
-            connections.open_all(lambda: False, lambda host: 2)
-    finally:
-        connections.close_all()
+    with pytest.raises(HostError, match=words), connections:
+        connections.open_all(lambda: False, lambda host: 2)
 
 
 def name_of(host: Host) -> str:
@@ -242,12 +240,12 @@ def test_a_host_waits_for_the_reader_of_its_messages_and_not_for_one_that_has_go
             sent.append(number)
 
     sender = threading.Thread(target=send, daemon=True)
-    sender.start()
-    wait_for(lambda: len(sent) == size, "full events")
-    assert connections.events.get()[2]["text"] == "0"
-    wait_for(lambda: len(sent) == size + 1, "the next event")
-    assert connections.events.full()
-    connections.close_all()
+    with connections:
+        sender.start()
+        wait_for(lambda: len(sent) == size, "full events")
+        assert connections.events.get()[2]["text"] == "0"
+        wait_for(lambda: len(sent) == size + 1, "the next event")
+        assert connections.events.full()
     sender.join(60)
     assert len(sent) == size + 3
     assert connections.events.full()

@@ -14,7 +14,7 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
 from launch.record import run_folder
-from launch.record.outcome import Cause, Outcome, end_record, exit_code_of, read_cause, words_for
+from launch.record.result import ExitReason, Result, end_record, exit_code_of, read_cause, words_for
 from launch.record.run_folder import RunFolder, find, state_dir
 from launch.supervise.task_state import TaskState
 from tests.documents import check_fields
@@ -24,8 +24,8 @@ JOB = make_job(on_this_machine(1, 1), ["--train-steps=10"])
 
 
 def test_the_newest_run_or_the_one_with_the_whole_id_is_found(tmp_path: Path) -> None:
-    one, other = (RunFolder.create(tmp_path, JOB).path for _ in "12")
-    assert find(tmp_path, one.name).path == one
+    first, other = (RunFolder.create(tmp_path, JOB).path for _ in "12")
+    assert find(tmp_path, first.name).path == first
     assert find(tmp_path).path == other
     with pytest.raises(
         LaunchError, match=rf"^no run 2 in {tmp_path} \(`launch list`\); --state-dir "
@@ -89,8 +89,8 @@ def test_the_end_of_a_run_needs_no_room_on_the_disk_and_no_status(
     (run.path / "status.json").write_text(status)
     monkeypatch.setattr(run_folder, "_replace", Mock(side_effect=OSError(28, "full")))
     for details in (("  | x",), ("x" * size,)):
-        run.write_end(Outcome(3, "worker/0 failed", details=details))
-        assert run.end() == Outcome(3, "worker/0 failed", details=details[: len(details[0]) < 9])
+        run.write_end(Result(3, "worker/0 failed", details=details))
+        assert run.end() == Result(3, "worker/0 failed", details=details[: len(details[0]) < 9])
     assert (run.path / "end.json").stat().st_size == size
     run.reserve_end()
     assert run.end() is None
@@ -121,9 +121,9 @@ def test_the_launchers_exit_code_is_that_of_the_failed_task(
 
 
 def test_a_status_file_keeps_the_cause() -> None:
-    record = end_record(Outcome(143, "it was asked to end", cause=Cause.PLATFORM))
+    record = end_record(Result(143, "it was asked to end", cause=ExitReason.PLATFORM))
     assert record == {"exit_code": 143, "reason": "it was asked to end", "cause": "platform"}
-    assert read_cause(record) is Cause.PLATFORM
+    assert read_cause(record) is ExitReason.PLATFORM
     assert end_record(None) == {"exit_code": None, "reason": None, "cause": None}
 
 
@@ -141,9 +141,9 @@ def test_the_page_names_the_fields_of_run_json(tmp_path: Path) -> None:
 def test_the_page_names_the_fields_of_status_json(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, JOB)
     tasks = [vars(TaskState(task).row()) for task in JOB.tasks]
-    end = end_record(Outcome(0, "master/0 is done"))
+    end = end_record(Result(0, "master/0 is done"))
     folder.write_status({"time": 1.0, **end, "tasks": tasks})
     status = json.loads((folder.path / "status.json").read_text())
     assert check_fields(PAGE, "status.json", status) == ([], ["details[]"])
-    folder.write_end(Outcome(3, "worker/0 failed", details=("  | x",)))
+    folder.write_end(Result(3, "worker/0 failed", details=("  | x",)))
     assert check_fields(PAGE, "status.json", folder.status()) == ([], [])

@@ -39,7 +39,7 @@ def drawn(rows: list[Row], width: int) -> list[str]:
 def test_neither_lines_nor_the_table_control_the_terminal(characters: str) -> None:
     row = Row("worker/0", "node1", "running", "1/2", f"before{characters}after")
     for text in (plain(f"before{characters}after\t"), "\n".join(drawn([row], 100))):
-        assert all(one.isprintable() or one in "\t\n" for one in text)
+        assert all(character.isprintable() or character in "\t\n" for character in text)
         assert "before" in text
         assert "after" in text
 
@@ -104,7 +104,7 @@ def test_while_a_job_trains_only_tasks_that_differ_have_a_row() -> None:
         row("worker/4", state="done"),
         row("ps/0"),
     ]
-    shown = [one.task for one in those_that_differ([master, *others])]
+    shown = [row.task for row in those_that_differ([master, *others])]
     assert shown == ["worker/1", "worker/2", "worker/3"]
     assert those_that_differ([row("master/0"), *others])[1:] == others
 

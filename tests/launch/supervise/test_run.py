@@ -17,10 +17,10 @@ import pytest
 from launch.agent.protocol import Message
 from launch.backends.local import TRANSPORT
 from launch.cluster.host_list import on_this_machine
-from launch.cluster.model import Host
+from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task, make_job
 from launch.connect.connections import Connections
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise import run_loop
@@ -31,7 +31,7 @@ from launch.supervise.task_state import TaskState
 from testbeds.ports import free_ports
 from tests.launch.launcher import assert_nothing_left, make_workdir, wait_for
 
-TOLD: Message = {"event": "told", "reason": "the agent got SIGTERM"}
+PREEMPTED: Message = {"event": "preempted", "reason": "the agent got SIGTERM"}
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def agents(tmp_path: Path, shown: io.StringIO) -> Iterator[Agents]:
     display = Display(shown, live=False)
     loop = RunLoop(supervisor, folder, display, connections.events, [])
     orders = {"master/0": {"task": "master/0"}}
-    agents = Agents(supervisor, loop, connections, orders, 600, lambda: 0.0)
+    agents = Agents(supervisor, loop, connections, orders, lambda: 0.0)
     agents.start()
     supervisor.started("master/0")
     yield agents
@@ -89,7 +89,7 @@ def _tell(agents: Agents, message: Message) -> None:
 def test_a_sigterm_that_follows_the_agents_word_of_one_is_the_platforms(
     agents: Agents, signals: Sequence[int]
 ) -> None:
-    _tell(agents, TOLD)
+    _tell(agents, PREEMPTED)
     state = agents._supervisor.states["master/0"]
     for number, signum in enumerate(signals, 1):
         agents.stop(signum)
@@ -124,7 +124,7 @@ def test_a_host_that_cannot_be_reached_is_tried_again_without_a_restart_for_rejo
     orders: dict[str, Message] = {name: {"task": name} for name in supervisor.states}
     now = [0.0]
     connections, loop = agents._connections, agents._loop
-    agents = Agents(supervisor, loop, connections, orders, 600, lambda: now[0])
+    agents = Agents(supervisor, loop, connections, orders, lambda: now[0])
     agents.start()
     for secs in (10.0, 609.0, 610.0):
         assert {state.status for state in supervisor.states.values()} == {"starting"}
@@ -146,7 +146,8 @@ def test_a_job_that_ends_for_want_of_a_host_that_is_tried_again_names_that_host(
     ps = supervisor.states["ps/0"]
     ps.task = replace(ps.task, host=replace(ps.task.host, name="far"))
     orders: dict[str, Message] = {name: {"task": name} for name in supervisor.states}
-    found = (supervisor, agents._loop, agents._connections, orders, 6000, lambda: now[0])
+    agents._connections.rejoin_secs = 6000
+    found = (supervisor, agents._loop, agents._connections, orders, lambda: now[0])
     agents = Agents(*found)
     agents.start()
     supervisor.heard(0.0, stepped=True)
@@ -156,10 +157,10 @@ def test_a_job_that_ends_for_want_of_a_host_that_is_tried_again_names_that_host(
         assert not supervisor.ending
     failed = {"event": "exit", "task": "worker/0", "code": 1, "reason": "", "signals": []}
     _tell(agents, failed)
-    verdict = supervisor.verdict
-    assert verdict is not None
-    assert (verdict.cause, verdict.exit_code) == (Cause.HOST_LOST, 1)
-    assert verdict.reason == "ps/0 on far failed: far: no route"
+    expected = supervisor.expected
+    assert expected is not None
+    assert (expected.cause, expected.exit_code) == (ExitReason.HOST_LOST, 1)
+    assert expected.reason == "ps/0 on far failed: far: no route"
 
 
 def test_after_an_error_of_the_launcher_itself_the_tasks_save(
@@ -178,7 +179,7 @@ def test_after_an_error_of_the_launcher_itself_the_tasks_save(
     assert_nothing_left(folder.name, timeout_secs=20)
 
 
-def run_of(folder: Path, *arguments: str) -> tuple[RunFolder, Outcome]:
+def run_of(folder: Path, *arguments: str) -> tuple[RunFolder, Result]:
     """Runs a job of a master and a worker under an agent here."""
     job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(folder / "work"))), arguments)
     found = RunFolder.create(folder / "state", job)
@@ -189,22 +190,20 @@ def run_of(folder: Path, *arguments: str) -> tuple[RunFolder, Outcome]:
 LoopEvent = Callable[[], None]
 
 
-class Decider:
-    """Decides nothing; a test sets the outcome."""
+class Listener(Supervisor):
+    """Decides nothing of its own; a test sets the result."""
 
     def __init__(self) -> None:
         host = Host("node0", "node0", (), "/data")
-        task = Task("worker", 0, host, 2222, Devices(), "{}", ())
-        self.states = {"worker/0": TaskState(task, "running")}
-        self.outcome: Optional[Outcome] = None
-        self.verdict: Optional[Outcome] = None
+        super().__init__([Task("worker", 0, host, 2222, Devices(), "{}", ())], Limits(), 0, 0.0)
+        self.states["worker/0"].status = "running"
         self.stepped: list[bool] = []
 
     def heard(self, now: float, *, stepped: bool) -> None:
         self.stepped.append(stepped)
 
 
-class Runner:
+class Driver:
     """Calls the events that it is handed, and remembers what else it is told."""
 
     def __init__(self, first: Callable[[], None] = lambda: None) -> None:
@@ -235,24 +234,24 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.folder, self.screen = RunFolder(folder), io.StringIO()
-        self.decider, self.signals = Decider(), list[int]()
+        self.supervisor, self.signals = Listener(), list[int]()
         self.display = Display(self.screen, live=False)
         events: queue.SimpleQueue[LoopEvent] = queue.SimpleQueue()
-        self.loop = RunLoop(self.decider, self.folder, self.display, events, self.signals)
+        self.loop = RunLoop(self.supervisor, self.folder, self.display, events, self.signals)
 
     def lines(self, *lines: str) -> LoopEvent:
         return lambda: self.loop.take_lines("worker/0", "node0", lines)
 
     def end(self, exit_code: int = 0, task: Optional[str] = None) -> None:
-        self.decider.outcome = Outcome(exit_code, "it is over", task)
+        self.supervisor.result = Result(exit_code, "it is over", task)
 
-    def run(self, *events: LoopEvent, runner: Optional[Runner] = None) -> Outcome:
-        finals: list[LoopEvent] = [self.end] if runner is None else []
+    def run(self, *events: LoopEvent, driver: Optional[Driver] = None) -> Result:
+        finals: list[LoopEvent] = [self.end] if driver is None else []
         for event in [*events, *finals]:
             self.loop.events.put(event)
-        outcome = self.loop.run(runner or Runner())
+        result = self.loop.follow(driver or Driver())
         self.display.close()
-        return outcome
+        return result
 
 
 @pytest.fixture
@@ -264,7 +263,7 @@ def test_lines_are_shown_and_the_status_file_has_the_outcome_in_the_end(scene: S
     scene.run(scene.lines("step 3/9", "hello"), scene.lines("x" * 5000))
     lines = ("step 3/9", "hello", "x" * 4096)
     assert scene.screen.getvalue() == "".join(f"[worker/0 node0] {line}\n" for line in lines)
-    assert scene.decider.stepped == [True, False]
+    assert scene.supervisor.stepped == [True, False]
     status = json.loads((scene.folder.path / "status.json").read_text())
     assert (status["exit_code"], status["reason"]) == (0, "it is over")
     assert status["tasks"][0]["step"] == "3/9"
@@ -272,41 +271,41 @@ def test_lines_are_shown_and_the_status_file_has_the_outcome_in_the_end(scene: S
 
 def test_a_failed_tasks_last_lines_and_log_are_in_the_outcome(scene: Scene) -> None:
     scene.folder.output_log.touch()
-    outcome = scene.run(
-        scene.lines("a", " ", "b"), lambda: scene.end(3, "worker/0"), runner=Runner()
+    result = scene.run(
+        scene.lines("a", " ", "b"), lambda: scene.end(3, "worker/0"), driver=Driver()
     )
-    assert outcome.details == ("  | a", "  | b", f"  log: {scene.folder.output_log}")
+    assert result.details == ("  | a", "  | b", f"  log: {scene.folder.output_log}")
 
 
 def test_what_the_job_saved_is_what_its_lead_saved(scene: Scene) -> None:
-    worker = scene.decider.states["worker/0"]
+    worker = scene.supervisor.states["worker/0"]
     master = TaskState(replace(worker.task, task_type="master"), "running")
-    scene.decider.states["master/0"] = master
+    scene.supervisor.states["master/0"] = master
     worker.take(["saved here/model.ckpt-3"])
-    assert scene.run(lambda: scene.end(143), runner=Runner()).details == ()
+    assert scene.run(lambda: scene.end(143), driver=Driver()).details == ()
     master.take(["saved output/model.ckpt-3", "stopped by signal 15"])
-    assert scene.loop.run(Runner()).details == ("saved output/model.ckpt-3",)
+    assert scene.loop.follow(Driver()).details == ("saved output/model.ckpt-3",)
 
 
 def test_each_signal_is_heeded_once(scene: Scene) -> None:
-    runner = Runner(lambda: scene.signals.append(15))
-    runner.ticks = [lambda: scene.signals.append(2), scene.end]
-    scene.run(runner=runner)
-    assert runner.stops == [15, 2]
+    driver = Driver(lambda: scene.signals.append(15))
+    driver.ticks = [lambda: scene.signals.append(2), scene.end]
+    scene.run(driver=driver)
+    assert driver.stops == [15, 2]
 
 
 def test_lines_that_are_still_to_come_are_waited_for(scene: Scene) -> None:
-    runner = Runner()
-    runner.late = [lambda: scene.loop.events.put(scene.lines("last"))] * 2
-    scene.run(scene.end, runner=runner)
+    driver = Driver()
+    driver.late = [lambda: scene.loop.events.put(scene.lines("last"))] * 2
+    scene.run(scene.end, driver=driver)
     assert scene.screen.getvalue() == "[worker/0 node0] last\n"
 
 
 def test_lines_that_do_not_come_are_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_loop, "_LAST_LINES_SECS", 0.0)
-    runner = Runner()
-    runner.late = [lambda: None] * 1_000_000
-    scene.run(scene.end, runner=runner)
+    driver = Driver()
+    driver.late = [lambda: None] * 1_000_000
+    scene.run(scene.end, driver=driver)
     assert "a task's last lines did not come within 0 s" in scene.screen.getvalue()
 
 

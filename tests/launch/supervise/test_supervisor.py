@@ -1,4 +1,4 @@
-"""The supervisor's rules without a process, its verdict, and what is told of it."""
+"""The supervisor's rules without a process, its expected, and what is told of it."""
 
 import itertools
 import signal
@@ -8,7 +8,7 @@ import pytest
 
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.supervise.supervisor import Action, Note, Signal, Start, Supervisor
 from launch.supervise.task_state import TaskState
 
@@ -41,9 +41,9 @@ def notes(actions: list[Action]) -> list[str]:
     return [action.text for action in actions if isinstance(action, Note)]
 
 
-def outcome_of(supervisor: Supervisor) -> Outcome:
-    assert supervisor.outcome is not None
-    return supervisor.outcome
+def result_of(supervisor: Supervisor) -> Result:
+    assert supervisor.result is not None
+    return supervisor.result
 
 
 ALL = ("master/0", "worker/0", "ps/0")
@@ -59,7 +59,7 @@ def test_the_end_of_the_master_is_the_end_of_the_job() -> None:
     assert signals(supervisor.ended("master/0", 0, 1)) == []
     assert signals(supervisor.ended("worker/0", 0, 2)) == [("ps/0", signal.SIGTERM)]
     supervisor.ended("ps/0", -15, 3)
-    assert outcome_of(supervisor) == Outcome(0, "master/0 is done", cause=Cause.DONE)
+    assert result_of(supervisor) == Result(0, "master/0 is done", cause=ExitReason.DONE)
 
 
 def test_a_worker_that_fails_after_the_master_is_done_is_told_of() -> None:
@@ -69,7 +69,7 @@ def test_a_worker_that_fails_after_the_master_is_done_is_told_of() -> None:
     assert said == ["worker/0 on node0: exit code 1"]
     # The launcher itself asks the ps to end.
     assert notes(supervisor.ended("ps/0", -15, 3)) == []
-    assert outcome_of(supervisor).exit_code == 0
+    assert result_of(supervisor).exit_code == 0
 
 
 def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
@@ -83,7 +83,7 @@ def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
     assert signals(supervisor.ended("worker/0", -9, 31.1)) == [("ps/0", signal.SIGTERM)]
     assert signals(supervisor.tick(37)) == [("ps/0", signal.SIGKILL)]
     supervisor.ended("ps/0", -9, 37.1)
-    assert outcome_of(supervisor).exit_code == 0
+    assert result_of(supervisor).exit_code == 0
 
 
 def test_a_master_may_evaluate_for_long_after_its_ps_have_left() -> None:
@@ -93,7 +93,7 @@ def test_a_master_may_evaluate_for_long_after_its_ps_have_left() -> None:
     supervisor.ended("ps/0", 0, 2)
     assert supervisor.tick(40) == []
     supervisor.ended("master/0", 0, 45)
-    assert outcome_of(supervisor).exit_code == 0
+    assert result_of(supervisor).exit_code == 0
 
 
 def test_a_failed_task_leaves_the_others_the_time_to_save_and_the_ps_a_moment() -> None:
@@ -119,7 +119,7 @@ def test_a_job_that_is_stopped_before_it_starts_is_over() -> None:
     assert supervisor.states["master/0"].status == "waiting"
     assert supervisor.stop(2, 0) == []
     assert supervisor.states["master/0"].status == "ended"
-    assert supervisor.outcome is not None
+    assert supervisor.result is not None
 
 
 def test_an_end_that_is_told_of_twice_counts_once() -> None:
@@ -147,15 +147,15 @@ def test_a_failure_stops_the_lead_first_and_the_ps_last() -> None:
     assert signals(supervisor.ended("worker/1", 3, 1)) == [("master/0", signal.SIGTERM)]
     assert signals(supervisor.ended("master/0", 143, 2)) == [("worker/0", signal.SIGTERM)]
     assert signals(supervisor.ended("worker/0", 143, 3)) == [("ps/0", signal.SIGTERM)]
-    assert supervisor.outcome is None
+    assert supervisor.result is None
     supervisor.ended("ps/0", -15, 4)
-    assert outcome_of(supervisor) == Outcome(
-        3, "worker/1 on node0 failed: exit code 3", "worker/1", cause=Cause.TASK_FAILED
+    assert result_of(supervisor) == Result(
+        3, "worker/1 on node0 failed: exit code 3", "worker/1", cause=ExitReason.TASK_FAILED
     )
 
 
 def word_of_the_platform(supervisor: Supervisor, now: float) -> list[Action]:
-    return supervisor.stop(signal.SIGTERM, now, "node0: the agent got SIGTERM", Cause.PLATFORM)
+    return supervisor.stop(signal.SIGTERM, now, "node0: the agent got SIGTERM", ExitReason.PLATFORM)
 
 
 def test_a_ps_that_the_platform_ended_does_not_cost_the_master_its_time_to_save() -> None:
@@ -165,8 +165,8 @@ def test_a_ps_that_the_platform_ended_does_not_cost_the_master_its_time_to_save(
     assert signals(supervisor.tick(29.9)) == []
     supervisor.ended("master/0", 143, 29.95)
     supervisor.ended("worker/0", 143, 29.95)
-    assert outcome_of(supervisor) == Outcome(
-        143, "node0: the agent got SIGTERM", cause=Cause.PLATFORM
+    assert result_of(supervisor) == Result(
+        143, "node0: the agent got SIGTERM", cause=ExitReason.PLATFORM
     )
     assert supervisor.states["ps/0"].status == "failed"
 
@@ -176,10 +176,10 @@ def test_a_sigterm_is_the_tasks_failure_if_the_platform_says_nothing_of_it_in_ti
         supervisor = running("master/0")
         supervisor.ended("master/0", -15, 10)
         assert supervisor.tick(11.9) == []
-        assert supervisor.outcome is None
+        assert supervisor.result is None
         word_of_the_platform(supervisor, 11.9) if is_told else supervisor.tick(12)
         words = "node0: the agent got" if is_told else "master/0 on node0 failed: killed by"
-        assert outcome_of(supervisor).reason == f"{words} SIGTERM"
+        assert result_of(supervisor).reason == f"{words} SIGTERM"
 
 
 def test_the_master_that_was_killed_is_named_though_word_of_its_worker_came_first() -> None:
@@ -189,7 +189,7 @@ def test_the_master_that_was_killed_is_named_though_word_of_its_worker_came_firs
         "master/0 on node0 failed: killed by SIGKILL"
     ]
     supervisor.ended("ps/0", -15, 11)
-    assert (outcome_of(supervisor).exit_code, outcome_of(supervisor).task) == (137, "master/0")
+    assert (result_of(supervisor).exit_code, result_of(supervisor).task) == (137, "master/0")
     assert {name: state.status for name, state in supervisor.states.items()} == {
         "master/0": "failed",
         "worker/0": "failed",
@@ -203,7 +203,7 @@ def test_the_end_of_a_task_that_this_launcher_has_signalled_says_nothing(code: i
     supervisor.ended("worker/0", 3, 10)
     assert notes(supervisor.ended("master/0", code, 10.5)) == []
     supervisor.ended("ps/0", -15, 11)
-    assert (outcome_of(supervisor).exit_code, outcome_of(supervisor).task) == (3, "worker/0")
+    assert (result_of(supervisor).exit_code, result_of(supervisor).task) == (3, "worker/0")
     assert supervisor.states["master/0"].status == "ended"
 
 
@@ -214,7 +214,7 @@ def test_a_signal_that_came_too_late_to_the_host_explains_nothing() -> None:
     supervisor.ended("ps/0", -15, 11, signals=[15])
     assert supervisor.states["master/0"].status == "failed"
     assert supervisor.tick(12) == []
-    assert (outcome_of(supervisor).exit_code, outcome_of(supervisor).task) == (143, "master/0")
+    assert (result_of(supervisor).exit_code, result_of(supervisor).task) == (143, "master/0")
 
 
 def test_a_master_that_was_done_before_its_worker_failed_is_a_success() -> None:
@@ -224,7 +224,7 @@ def test_a_master_that_was_done_before_its_worker_failed_is_a_success() -> None:
     assert signals(supervisor.tick(20)) == []
     assert signals(supervisor.ended("worker/1", 0, 20.05)) == [("ps/0", signal.SIGTERM)]
     supervisor.ended("ps/0", -15, 21)
-    assert outcome_of(supervisor).exit_code == 0
+    assert result_of(supervisor).exit_code == 0
     assert supervisor.states["worker/0"].status == "failed"
 
 
@@ -232,7 +232,7 @@ def test_a_master_that_ends_with_0_because_it_was_asked_to_is_not_done() -> None
     supervisor = running("master/0")
     supervisor.stop(signal.SIGINT, 1)
     supervisor.ended("master/0", 0, 1.5)
-    assert outcome_of(supervisor).reason == "stopped by SIGINT"
+    assert result_of(supervisor).reason == "stopped by SIGINT"
 
 
 def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too() -> None:
@@ -246,7 +246,7 @@ def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too(
     assert ("master/0", signal.SIGKILL) in signals(supervisor.stop(signal.SIGINT, 16))
     for name in ALL:
         supervisor.ended(name, -9, 17)
-    assert outcome_of(supervisor).cause is Cause.PLATFORM
+    assert result_of(supervisor).cause is ExitReason.PLATFORM
 
 
 def test_a_stop_in_the_grace_after_a_success_ends_the_others_now_and_stays_a_success() -> None:
@@ -255,7 +255,7 @@ def test_a_stop_in_the_grace_after_a_success_ends_the_others_now_and_stays_a_suc
     assert signals(supervisor.stop(signal.SIGINT, 2)) == [("worker/0", signal.SIGTERM)]
     supervisor.ended("worker/0", 143, 3)
     supervisor.ended("ps/0", 143, 4)
-    assert outcome_of(supervisor).exit_code == 0
+    assert result_of(supervisor).exit_code == 0
 
 
 def test_restarts_wait_longer_each_time_up_to_half_a_minute() -> None:
@@ -293,7 +293,7 @@ def test_a_stop_is_orderly_and_a_second_one_is_not() -> None:
     assert signals(supervisor.stop(2, 2)) == [(name, signal.SIGKILL) for name in ALL]
     for name in ALL:
         supervisor.ended(name, -9, 3)
-    assert outcome_of(supervisor) == Outcome(130, "stopped by SIGINT", cause=Cause.USER)
+    assert result_of(supervisor) == Result(130, "stopped by SIGINT", cause=ExitReason.USER)
 
 
 def test_a_start_without_a_step_is_timed_out() -> None:
@@ -304,7 +304,7 @@ def test_a_start_without_a_step_is_timed_out() -> None:
     supervisor.ended("worker/0", 143, 103)
     supervisor.ended("ps/0", -15, 104)
     words = "no training step within 100 s; the limits are start_secs and idle_secs"
-    assert outcome_of(supervisor) == Outcome(124, words, cause=Cause.TIME_LIMIT)
+    assert result_of(supervisor) == Result(124, words, cause=ExitReason.TIME_LIMIT)
 
 
 def test_silence_is_timed_out_once_training_has_begun() -> None:
@@ -320,39 +320,41 @@ def test_a_task_nobody_hears_of_does_not_hold_up_the_end() -> None:
     assert signals(supervisor.tick(20)) == [("master/0", signal.SIGKILL)]
     assert supervisor.tick(24.9) == []
     assert notes(supervisor.tick(25)) == ["master/0: end not confirmed; run `clean`"]
-    assert supervisor.outcome is not None
+    assert supervisor.result is not None
 
 
-USER = Outcome(130, "stopped by SIGINT", cause=Cause.USER)
-PLATFORM = Outcome(143, "node1: the agent got SIGTERM", cause=Cause.PLATFORM)
-HOST_LOST = Outcome(1, "node1: lost", cause=Cause.HOST_LOST)
-SIGNAL = Outcome(137, "master/0 failed: killed by SIGKILL", cause=Cause.TASK_FAILED)
-EXIT_CODE = Outcome(1, "worker/0 failed: exit code 1", cause=Cause.TASK_FAILED)
-DONE = Outcome(0, "master/0 is done", cause=Cause.DONE)
+USER = Result(130, "stopped by SIGINT", cause=ExitReason.USER)
+PLATFORM = Result(143, "node1: the agent got SIGTERM", cause=ExitReason.PLATFORM)
+HOST_LOST = Result(1, "node1: lost", cause=ExitReason.HOST_LOST)
+SIGNAL = Result(137, "master/0 failed: killed by SIGKILL", cause=ExitReason.TASK_FAILED)
+EXIT_CODE = Result(1, "worker/0 failed: exit code 1", cause=ExitReason.TASK_FAILED)
+DONE = Result(0, "master/0 is done", cause=ExitReason.DONE)
 
 
 def test_the_order_of_reports_in_the_window_does_not_matter() -> None:
     for order in itertools.permutations([USER, PLATFORM, HOST_LOST, SIGNAL, EXIT_CODE]):
         supervisor = running()
-        for delay, outcome in enumerate(order):
-            supervisor.report(outcome, 10 + delay / 10)
-        assert supervisor.verdict is USER
+        for delay, result in enumerate(order):
+            supervisor.take_result(result, 10 + delay / 10)
+        assert supervisor.expected is USER
 
 
 def test_the_first_of_two_like_reports_counts_and_none_after_the_window() -> None:
     supervisor = running()
-    supervisor.report(EXIT_CODE, 10)
-    assert not supervisor.report(Outcome(3, "worker/1 failed", cause=Cause.TASK_FAILED), 10)
-    assert not supervisor.report(USER, 12)
-    assert supervisor.verdict is EXIT_CODE
+    supervisor.take_result(EXIT_CODE, 10)
+    assert not supervisor.take_result(
+        Result(3, "worker/1 failed", cause=ExitReason.TASK_FAILED), 10
+    )
+    assert not supervisor.take_result(USER, 12)
+    assert supervisor.expected is EXIT_CODE
 
 
 def test_a_lead_that_was_done_in_time_is_a_success_whatever_is_reported_before_or_after() -> None:
     for other in (USER, PLATFORM, HOST_LOST, SIGNAL, EXIT_CODE):
         supervisor = running()
-        supervisor.report(other, 10)
-        assert supervisor.report(DONE, 11)
-        assert not supervisor.report(other, 11)
+        supervisor.take_result(other, 10)
+        assert supervisor.take_result(DONE, 11)
+        assert not supervisor.take_result(other, 11)
 
 
 TERM = (int(signal.SIGTERM),)
@@ -394,10 +396,10 @@ def test_a_stopped_task_shows_what_it_saved_and_not_its_exit_code() -> None:
         "last": "exit code 143",
     }
     found = [state(**stopped), state("worker", **stopped)]
-    for one in found:
-        one.take(["step 3/60  loss 2", "stopped by signal 15"])
+    for task_state in found:
+        task_state.take(["step 3/60  loss 2", "stopped by signal 15"])
     found[0].take(["saved output/model.ckpt-3", "stopped by signal 15"])
-    assert [one.row().last for one in found] == ["saved output/model.ckpt-3", ""]
+    assert [task_state.row().last for task_state in found] == ["saved output/model.ckpt-3", ""]
 
 
 def test_a_validation_is_progress_too() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.verbs.cli import main
 
@@ -83,7 +83,7 @@ UNKNOWN = "error: unknown: --host=a --x=16; training's own arguments go after --
 
 
 @pytest.mark.parametrize(
-    ("words", "way_out"),
+    ("words", "hint"),
     [
         ("plan --on slurm --time=1:00", "write it as --set slurm.time=VALUE"),
         ("plan --on kubernetes --image x", "write it as --set kubernetes.image=VALUE"),
@@ -93,11 +93,9 @@ UNKNOWN = "error: unknown: --host=a --x=16; training's own arguments go after --
         ("log -f", "no verb log; the verb for that is `logs`"),
     ],
 )
-def test_words_that_are_not_known_lead_to_those_that_are(
-    words: str, way_out: str, run: Run
-) -> None:
+def test_words_that_are_not_known_lead_to_those_that_are(words: str, hint: str, run: Run) -> None:
     code, output = run(*words.split())
-    assert (code, way_out in output) == (2, True)
+    assert (code, hint in output) == (2, True)
 
 
 def test_keys_of_a_cluster_file_are_set_from_the_command_line(run: Run, tmp_path: Path) -> None:
@@ -121,7 +119,6 @@ def test_keys_of_a_cluster_file_are_set_from_the_command_line(run: Run, tmp_path
         ("slurm.time=soon", "--set slurm.time: time must be minutes, h:mm:ss or d-hh:mm:ss, as s"),
         ("slurm.shelf=1", "--set slurm.shelf: shelf is not a key of slurm; known: partition, acc"),
         ("shelf=1", "--set shelf: shelf is not a key of a cluster file; known: gpus_per_task, po"),
-        ("local.a=1", "--set local.a: local has no settings"),
         ("slurm=1", "--set slurm: slurm must be a mapping (`key: value` lines)"),
         ("slurm.options=[--x", "--set slurm.options=[--x: not a list as in YAML, such as [a, b]"),
         ("slurm.time", "--set must be KEY=VALUE, such as slurm.partition=gpu, got 'slurm.time'"),
@@ -153,7 +150,7 @@ def test_plan_list_and_status_print_the_same_form_of_json(run: Run, tmp_path: Pa
     assert ps["TF_CONFIG"]["cluster"] == own
     cluster = replace(on_this_machine(0, 1), name="exp1")
     folder = RunFolder.create(tmp_path, make_job(cluster))
-    folder.write_end(Outcome(3, "ps/0 failed", cause=Cause.TASK_FAILED))
+    folder.write_end(Result(3, "ps/0 failed", cause=ExitReason.TASK_FAILED))
     state = ("--state-dir", str(tmp_path))
     status = found("status", *state)
     ended = {"name": "exp1", "exit_code": 3, "reason": "ps/0 failed", "cause": "task failed"}

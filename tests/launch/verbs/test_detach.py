@@ -15,8 +15,8 @@ import pytest
 
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
-from launch.record.outcome import Outcome
 from launch.record.output import Line
+from launch.record.result import Result
 from launch.record.run_folder import RunFolder
 from launch.verbs import up as up_verb
 from launch.verbs.background import Background
@@ -73,7 +73,7 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     assert os.getsid(pid) == pid  # a session of its own, with no file of the starter's
     opened = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
     assert os.devnull in opened
-    ours = [one for one in opened if one.startswith("/") and not one.startswith(str(folder))]
+    ours = [path for path in opened if path.startswith("/") and not path.startswith(str(folder))]
     assert ours == [os.devnull]
     assert launcher.verb("stop") == f"run {run}: stopped by SIGTERM\n"
     assert "[master/0 localhost] saved" in (folder / "output.log").read_text()
@@ -167,14 +167,14 @@ def test_a_reader_that_stands_still_keeps_no_signal_from_the_run(
         def signal(self, signum: int) -> None:
             os.close(reading)  # else this process would wait for ever
 
-        def outcome(self) -> Outcome:
-            return Outcome(143, "stopped by SIGTERM")
+        def result(self) -> Result:
+            return Result(143, "stopped by SIGTERM")
 
     with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         with signals_once(lambda: not select.select([], [writing], [], 0)[1], signal.SIGTERM):
-            outcome = up_verb.follow(cast(Background, Process()), View(folder), lambda: False)
-    assert outcome == Outcome(143, "stopped by SIGTERM")
+            result = up_verb.follow(cast(Background, Process()), View(folder), lambda: False)
+    assert result == Result(143, "stopped by SIGTERM")
 
 
 def test_a_job_runs_to_its_end_though_all_streams_of_up_are_closed(launcher: Launcher) -> None:
@@ -213,10 +213,3 @@ def test_ctrl_c_in_a_script_stops_without_a_question(launcher: Launcher) -> None
         assert not terminal.screen.cursor.hidden
     assert launcher.has_saved("master/0")
     launcher.assert_nothing_left()
-
-
-def test_logs_of_all_tasks_are_followed_with_their_names(launcher: Launcher) -> None:
-    launcher.up(TWO, "--detach", "--", "steps=20", "ps/0:print=serving")
-    output = launcher.verb("logs", "-f")
-    assert "[ps/0 localhost] serving\n" in output
-    assert "[master/0 localhost] epoch 0.1/1  step 20/20  loss 1.9  512 images/s\n" in output

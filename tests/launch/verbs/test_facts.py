@@ -1,5 +1,6 @@
 """The problems and warnings that a check reports."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
-from launch.verbs.check import Facts, problems
+from launch.connect.host_check import Facts, HostNeeds
+from launch.connect.host_check import problems as problems_of
 
 GOOD: dict[str, Any] = {
     "has_workdir": True,
@@ -27,14 +29,20 @@ def job(*arguments: str) -> Job:
     return make_job(from_hosts("a,b", python="python3", workdir="/data"), arguments)
 
 
+def problems(checked: Job, found: Mapping[str, Facts]) -> list[str]:
+    return problems_of(checked, found, HostNeeds(checked.folder("data")))
+
+
 def facts(**second: Any) -> dict[str, Facts]:
     return {"a": GOOD, "b": {**GOOD, **second}}
 
 
 def test_on_this_machine_setup_is_not_the_way_out() -> None:
-    cluster = on_this_machine(0, 1, "python3", "/data")
+    cluster = on_this_machine(0, 1, python="python3", workdir="/data")
     found = {**GOOD, "tensorflow": None, "data": None, "code": None}
-    assert not any("setup" in one for one in problems(make_job(cluster), {"localhost": found}))
+    assert not any(
+        "setup" in problem for problem in problems(make_job(cluster), {"localhost": found})
+    )
 
 
 def test_setup_makes_the_python_that_a_cluster_file_names() -> None:

@@ -1,15 +1,15 @@
 """The cluster file that `init` writes."""
 
-import dataclasses
 import os
 import re
 from pathlib import Path
 
 import pytest
 
-from launch.backends.registry import KINDS
+from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host, Limits
+from launch.cluster.yaml_section import keys_of
 from launch.verbs.cli import main
 
 FLAGS = {
@@ -28,7 +28,7 @@ def write(folder: Path, *flags: str) -> str:
 
 
 def read(folder: Path) -> Cluster:
-    return read_cluster(str(folder / "cluster.yaml"), KINDS)
+    return read_cluster(str(folder / "cluster.yaml"), BACKENDS)
 
 
 def roles(cluster: Cluster) -> list[dict[str, int]]:
@@ -51,19 +51,14 @@ def test_every_key_is_there_and_can_be_uncommented(tmp_path: Path, kind: str) ->
     head, _, body = write(tmp_path, *FLAGS[kind]).partition("\n\n")
     cluster = read(tmp_path)
     found = (cluster.backend, cluster.count("master"), cluster.ports)
-    assert found == (kind, 1, KINDS[kind].default_ports)
+    assert found == (kind, 1, BACKENDS[kind].default_ports)
     everything = "".join(f"{line.removeprefix('# ')}\n" for line in body.splitlines())
     (tmp_path / "cluster.yaml").write_text(everything)
     assert read(tmp_path).backend == kind
-    settings = [Cluster, Limits, *filter(None, [KINDS[kind].settings])]
+    settings = [Cluster, Limits, *filter(None, [BACKENDS[kind].settings])]
     if kind in ("ssh", "docker", "local"):
         settings.append(Host)
-    keys = {
-        field.metadata["name"] or field.name
-        for one in settings
-        for field in dataclasses.fields(one)
-        if "rule" in field.metadata
-    }
+    keys = {key for section in settings for key in keys_of(section)}
     unused = set[str]()
     if kind in ("slurm", "kubernetes"):
         unused |= {"ports", "operator"}  # the latter is refused

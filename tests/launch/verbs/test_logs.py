@@ -11,8 +11,8 @@ import pytest
 
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
-from launch.record.outcome import Cause, Outcome
 from launch.record.output import utc
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli, runs
 from launch.verbs.runs import RUNNING, State
@@ -115,7 +115,7 @@ def test_a_job_that_outlives_its_launcher_is_followed_to_its_end(
             file.write(f"{lines[len(waits)]}\n")
         if len(states) == 1:
             folder.add(began=time.time() - 100.5)
-            folder.write_end(Outcome(0, "master/0 is done"))
+            folder.write_end(Result(0, "master/0 is done"))
 
     monkeypatch.setattr(runs, "state_of", lambda _: states[0])
     monkeypatch.setattr(time, "sleep", next_state)
@@ -136,8 +136,8 @@ def test_a_mistake_that_all_tasks_tell_is_shown_once(
     view.show_new(final=True)
     view.close()
     assert capfd.readouterr().out == f"[master/0 n] {error}\n"
-    outcome = Outcome(2, "master/0 failed", details=(f"  | {error}", "  log: x"))
-    assert closing_lines(folder, outcome, view.errors) == [
+    result = Result(2, "master/0 failed", details=(f"  | {error}", "  log: x"))
+    assert closing_lines(folder, result, view.errors) == [
         "  log: x",
         "exit code 2: master/0 failed",
     ]
@@ -145,5 +145,5 @@ def test_a_mistake_that_all_tasks_tell_is_shown_once(
 
 def test_a_stopped_job_ends_with_what_it_saved_and_why(folder: RunFolder) -> None:
     saved = ("saved output/model.ckpt-31",)
-    outcome = Outcome(130, "stopped by SIGINT", details=saved, cause=Cause.USER)
-    assert closing_lines(folder, outcome) == [*saved, "exit code 130: stopped by SIGINT"]
+    result = Result(130, "stopped by SIGINT", details=saved, cause=ExitReason.USER)
+    assert closing_lines(folder, result) == [*saved, "exit code 130: stopped by SIGINT"]

@@ -5,17 +5,18 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launch.backends.kubernetes.backend import Kubernetes
-from launch.backends.registry import KINDS, backend_named
+from launch.backends.registry import BACKENDS, backend_named
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli
 from tests.launch.launcher import TWO, Launcher, assert_nothing_left, processes_of, wait_for
@@ -116,7 +117,8 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
 ) -> None:
     folder = a_run(tmp_path)
     folder.add(backend="kubernetes")
-    monkeypatch.setattr(Kubernetes, "going_on", lambda *_: "job cifar10-r1")
+    job = SimpleNamespace(state=lambda: "job cifar10-r1")
+    monkeypatch.setattr(Kubernetes, "job_of", lambda *_: job)
     monkeypatch.setattr(Kubernetes, "clean", None)
     words = f"run {folder.run_id}: continues without its launcher: job cifar10-r1; to end it:"
     assert said(tmp_path, "status").startswith(f"{words} stop --run {folder.run_id}\n")
@@ -128,7 +130,7 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     def refuse(*_: object) -> str:
         raise HostError("kubectl: it failed without an error message")
 
-    monkeypatch.setattr(Kubernetes, "going_on", refuse)
+    job.state = refuse
     for verb in ("status", "clean"):
         error = "error: kubectl: it failed without an error message\n"
         assert said(tmp_path, verb, code=1) == error
@@ -159,7 +161,7 @@ def test_a_run_whose_scheduler_is_not_here_is_listed_and_can_be_forgotten(
 
 def test_a_stop_of_a_run_that_has_ended_is_no_error(tmp_path: Path, said: Said) -> None:
     folder = a_run(tmp_path)
-    folder.write_end(Outcome(3, "worker/0 failed", cause=Cause.TASK_FAILED))
+    folder.write_end(Result(3, "worker/0 failed", cause=ExitReason.TASK_FAILED))
     words = f"run {folder.run_id} has ended before: exit code 3: worker/0 failed\n"
     assert said(tmp_path, "stop") == words
 
@@ -188,9 +190,13 @@ def test_runs_are_listed_with_the_newest_first(
     done = numbered(tmp_path / "runs", 1, output=str(output), began=time.time() - 7500)
     (output / "result.json").write_text('{"figures": {"eval_accuracy": 0.9132}}')
     done.write_status({"tasks": [{"task": "master/0", "step": "282/282"}]})
-    done.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
-    numbered(tmp_path / "runs", 2).write_end(Outcome(3, "worker/0 failed", cause=Cause.TASK_FAILED))
-    numbered(tmp_path / "runs", 3).write_end(Outcome(130, "stopped by SIGINT", cause=Cause.USER))
+    done.write_end(Result(0, "master/0 is done", cause=ExitReason.DONE))
+    numbered(tmp_path / "runs", 2).write_end(
+        Result(3, "worker/0 failed", cause=ExitReason.TASK_FAILED)
+    )
+    numbered(tmp_path / "runs", 3).write_end(
+        Result(130, "stopped by SIGINT", cause=ExitReason.USER)
+    )
     numbered(tmp_path / "runs", 4)
     numbered(
         tmp_path / "runs", 5, launcher=RunFolder.create(tmp_path / "x", JOB).record()["launcher"]
@@ -200,17 +206,17 @@ def test_runs_are_listed_with_the_newest_first(
     there = {"pid": 1, "started": "5", "boot": "b", "machine": "login1"}
     numbered(tmp_path / "runs", 6, launcher=there)
     ended = numbered(tmp_path / "runs", 7, launcher=there)
-    ended.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
+    ended.write_end(Result(0, "master/0 is done", cause=ExitReason.DONE))
     assert [" ".join(line.split()) for line in said(tmp_path / "runs", "list").splitlines()] == [
         "run name state age backend tasks step accuracy",
         "20260131-000007-abcd done 3m13s local 3",
-        "20260131-000006-abcd elsewhere 3m14s local 3",
+        "20260131-000006-abcd on another host 3m14s local 3",
         "20260131-000005-abcd running 3m15s local 3",
         "20260131-000004-abcd damaged",
         "20260131-000003-abcd stopped 3m17s local 3",
         "20260131-000002-abcd failed (exit code 3) 3m18s local 3",
         "20260131-000001-abcd done 2h05m local 3 282/282 91.32 %",
-        "20260131-000000-abcd not followed 2h13m local 3",
+        "20260131-000000-abcd launcher lost 2h13m local 3",
     ]
 
 
@@ -253,7 +259,7 @@ def test_the_folder_of_the_results_is_known_for_each_backend(
     tmp_path: Path, text: str, arguments: "list[str]", folder: "str | None"
 ) -> None:
     (tmp_path / "lab.yaml").write_text(text)
-    job = make_job(read_cluster(str(tmp_path / "lab.yaml"), KINDS), arguments)
+    job = make_job(read_cluster(str(tmp_path / "lab.yaml"), BACKENDS), arguments)
     assert backend_named(job.cluster.backend).output_folder(job) == folder
 
 

@@ -116,7 +116,7 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != preparing.LOCK_NAME
+        if path.is_file() and path.name != ".setup.lock"
     }
 
 
@@ -269,7 +269,7 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
     folder = tmp_path / "records"
     folder.mkdir()
     run = Run(tmp_path / "own", here, str(folder))
-    hold, pipe = ["flock", preparing.LOCK_NAME, "-c", "echo; read line"], subprocess.PIPE
+    hold, pipe = ["flock", ".setup.lock", "-c", "echo; read line"], subprocess.PIPE
     with subprocess.Popen(hold, cwd=folder, stdin=pipe, stdout=pipe) as first:
         assert first.stdout is not None
         first.stdout.readline()
@@ -277,7 +277,7 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
         thread.start()
         wait_for(lambda: len(run.lines) > 1, "the line that it waits")
         assert run.lines[1] == f"records: waits for another setup in {folder}"
-        assert [path.name for path in folder.iterdir()] == [preparing.LOCK_NAME]
+        assert [path.name for path in folder.iterdir()] == [".setup.lock"]
         shutil.copytree(here / "data", folder, dirs_exist_ok=True)
         first.communicate()
     thread.join()
@@ -289,7 +289,8 @@ def test_a_venv_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     makes = "mkdir -p .venv/bin; ln -sf $0 .venv/bin/python; [ $2 = venv ]"
     lines = f"case $1 in -c) ;; *) {makes} || {{ echo 'No space left'; exit 1; }};; esac"
     put_script(tmp_path / "bin" / "python3.11", lines)
-    step = preparing.venv_step(".venv", "python3", "requirements.lock")
+    values = {"venv": ".venv", "lock": "requirements.lock", "agent_python": "python3"}
+    step = preparing.Step("venv", values)
     there, say = host(tmp_path / "there"), lambda *words: None
     tell = transport(f"PATH={tmp_path}/bin:$PATH")
     reason = preparing.prepare([there], lambda host: [step], tell, say, [])["node1"]
@@ -335,7 +336,7 @@ def checked(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     def check(job: Any) -> int:
-        found.extend(one.name for one in job.cluster.hosts)
+        found.extend(host.name for host in job.cluster.hosts)
         return 7
 
     monkeypatch.chdir(here)
@@ -346,7 +347,7 @@ def checked(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def of_two(tmp_path: Path) -> Cluster:
     cluster = from_hosts("node1,node2", python="python3", workdir="x")
-    hosts = [dataclasses.replace(one, workdir=str(tmp_path / one.name)) for one in cluster.hosts]
+    hosts = [dataclasses.replace(host, workdir=str(tmp_path / host.name)) for host in cluster.hosts]
     return dataclasses.replace(cluster, hosts=tuple(hosts))
 
 
@@ -405,7 +406,7 @@ def test_hosts_without_a_file_get_a_venv_and_the_other_commands_are_told_of_it(
         return 7
 
     monkeypatch.setattr(verb, "setup_hosts", prepare_all)
-    monkeypatch.setattr(verb, "cluster_of", lambda given: from_hosts("node1", given.python))
+    monkeypatch.setattr(verb, "cluster_of", lambda given: from_hosts("node1", python=given.python))
     words = "the other commands need it, too: --python .venv/bin/python\n"
     for default, is_told in (("python3", True), (".venv/bin/python", False)):
         monkeypatch.setattr(verb, "default_python", lambda default=default: default)

@@ -3,27 +3,13 @@
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
-from launch.cluster.model import Limits
-from tests.launch.launcher import TWO, Launcher, cluster_file, interrupt, read_until
+from tests.launch.launcher import TWO, Launcher, cluster_file
 
 pytestmark = pytest.mark.system
-
-
-def test_ctrl_c_twice_stops_at_once(launcher: Launcher) -> None:
-    process = launcher.start_up(TWO, "--", "steps=1000", "deaf", "child")
-    launcher.wait_for_log("master/0", "step 3/")
-    process.send_signal(signal.SIGINT)
-    read_until(process, "SIGINT: stopping all tasks")
-    began = time.monotonic()
-    interrupt(process)
-    assert time.monotonic() - began < Limits().stop_secs / 2
-    assert process.returncode == 130
-    launcher.assert_nothing_left()
 
 
 def test_a_killed_agent_leaves_nothing_and_is_named(launcher: Launcher) -> None:

@@ -10,13 +10,12 @@ another one at once, so that a poll may show both while the earlier one ends.
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Optional
 
 from launch.backends.kubernetes.manifests import overdue_secs
 from launch.backends.kubernetes.state import DELETED, Pod, Poll
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
-from launch.record.outcome import Cause, Outcome
+from launch.record.result import ExitReason
 from launch.supervise.supervisor import Action, Note, Supervisor
 
 _SUSPENDED = "Suspended: its Job is, as a queue does until there is room"
@@ -24,7 +23,7 @@ _BY_DELETION = (signal.SIGTERM, signal.SIGKILL)
 _TERMINATED = 128 + signal.SIGTERM
 
 
-class Follower:
+class PodWatch:
     """Follows one job.
 
     Args:
@@ -34,11 +33,10 @@ class Follower:
       now: the time at which the job starts, in seconds, on the same clock as all later times.
 
     Attributes:
-      states: task's name -> its state.
-      outcome: how the job ended; None until it is over.
+      supervisor: the object that decides how the job continues and ends.
       live_tasks: the name of the task of each pod that has not ended, by the last poll.
       without_pod: the tasks for which no pod could be created, by the last poll.
-      held: the leads whose earlier pod may still run, by the last poll: a new one would be refused
+      held: the chiefs whose earlier pod may still run, by the last poll: a new one would be refused
         the output folder.
       is_blind: whether the tasks' lines cannot be read, so that nothing is known of their steps.
       is_deleted: whether this launcher has asked for the deletion of the job.
@@ -49,10 +47,9 @@ class Follower:
         # The nodes end pods in their order and time; the launcher waits for all of it.
         secs = float(overdue_secs(limits))
         patient = replace(limits, stop_secs=secs)
-        self._supervisor = Supervisor(somewhere, patient, restarts, now, ps_secs=secs)
-        self._supervisor.start()  # all tasks are in the manifests
-        self.states = self._supervisor.states
-        self.outcome: Optional[Outcome] = None
+        self.supervisor = Supervisor(somewhere, patient, restarts, now, ps_secs=secs)
+        self.supervisor.start()  # all tasks are in the manifests
+        self.states = self.supervisor.states
         self.live_tasks: list[str] = []
         self._newest: dict[str, Pod] = {}  # task's name -> its newest pod
         self._past: set[str] = set()  # uids of pods whose end is known
@@ -63,28 +60,13 @@ class Follower:
         self.held: set[str] = set()
         self.is_deleted = self.is_blind = False
 
-    @property
-    def verdict(self) -> Optional[Outcome]:
-        """How the job ends; None until that is decided. A nearer cause may replace it at first."""
-        return self._with_code(self._supervisor.verdict)
-
-    def heard(self, now: float, *, stepped: bool) -> None:
-        """Records that a task wrote lines; `stepped` is whether one reported a training step."""
-        self._supervisor.heard(now, stepped=stepped)
-
-    def stop(self, signum: int, now: float) -> list[Action]:
-        """Ends the job in order at the user's first signal, at once at the second."""
-        return self._supervisor.stop(signum, now)
-
     def tick(self, now: float) -> list[Action]:
         """Decides what is due at the time `now`. A queue may hold pods up as long as it likes."""
         if self._to_run or self.is_blind:
-            self._supervisor.begins(now)
+            self.supervisor.begins(now)
         if self.is_blind:
-            self._supervisor.heard(now, stepped=False)
-        actions = self._supervisor.tick(now)
-        self.outcome = self._with_code(self._supervisor.outcome)
-        return actions
+            self.supervisor.heard(now, stepped=False)
+        return self.supervisor.tick(now)
 
     def saw(self, poll: Poll, now: float) -> list[Action]:
         """Decides what to do about what a poll shows."""
@@ -92,7 +74,7 @@ class Follower:
         if poll.is_deleted and not self.is_deleted:
             self.is_deleted = True
             words = "the job was deleted by someone else"
-            actions = self._supervisor.stop(signal.SIGTERM, now, words, Cause.CANCELLED)
+            actions = self.supervisor.stop(signal.SIGTERM, now, words, ExitReason.CANCELLED)
         pods = [pod for pod in poll.pods if pod.task in self.states]
         alive = [pod for pod in pods if pod.state != "ended"]
         self.live_tasks = [pod.task for pod in alive]
@@ -118,8 +100,8 @@ class Follower:
         without = [name for name in self.states if name not in {pod.task for pod in pods}]
         for name in without if poll.is_deleted or self.is_deleted else ():
             if name not in poll.jobs:  # no further pod will be created
-                actions += self._supervisor.ended(name, _TERMINATED, now, signals=_BY_DELETION)
-        self.held = {pod.task for pod in alive if pod.uid in self._past and self._is_lead(pod)}
+                actions += self.supervisor.ended(name, _TERMINATED, now, signals=_BY_DELETION)
+        self.held = {pod.task for pod in alive if pod.uid in self._past and self._is_chief(pod)}
         for name in without:
             if poll.jobs.get(name) == "Suspended":
                 self._waits.setdefault(_SUSPENDED, []).append(name)
@@ -127,18 +109,18 @@ class Follower:
         waits, self._waits = self._waits, {}
         new_words = [words for words in waits if words not in self._told]
         self._told.update(new_words)
-        for words in new_words if not self._supervisor.ending else ():
+        for words in new_words if not self.supervisor.ending else ():
             tasks = waits[words]
             actions.append(Note(f"{', '.join(tasks)} wait{'s' * (len(tasks) == 1)}: {words}"))
         return actions
 
-    def _is_lead(self, pod: Pod) -> bool:
-        return self.states[pod.task].task.is_lead
+    def _is_chief(self, pod: Pod) -> bool:
+        return self.states[pod.task].task.is_chief
 
     def _hold(self, pod: Pod, shown: Mapping[str, Pod], now: float) -> list[Action]:
-        """Ignores a lead's pod that was made in place of one that may still run."""
+        """Ignores a chief's pod that was made in place of one that may still run."""
         before = self._newest.get(pod.task)
-        if before is None or pod.uid in {before.uid, *self._past} or not self._is_lead(pod):
+        if before is None or pod.uid in {before.uid, *self._past} or not self._is_chief(pod):
             return []
         if before.uid not in shown or before.state == "ended":
             return []
@@ -146,24 +128,22 @@ class Follower:
         return self._gone(before, now)
 
     def _saw_pod(self, pod: Pod, now: float, *, has_ended: bool) -> list[Action]:
-        state, before = self.states[pod.task], self._newest.get(pod.task)
+        supervisor, before = self.supervisor, self._newest.get(pod.task)
         is_new = before is None or before.uid != pod.uid
         actions = self._gone(before, now) if before is not None and is_new else []
-        if state.status == "restarting" and is_new:
-            state.status, state.last = "starting", ""
+        if is_new:
+            supervisor.starts_again(pod.task)
         self._newest[pod.task] = pod
         if pod.node:
-            state.task = replace(state.task, host=replace(state.task.host, name=pod.node))
+            supervisor.placed(pod.task, pod.node)
         if has_ended:
             return actions + self._ended(pod, now)
-        if self._supervisor.ending or not state.alive:
+        if supervisor.ending or not self.states[pod.task].alive:
             return actions
         if pod.state == "running":
             self._to_run.discard(pod.task)
-            state.last = ""
-            self._supervisor.started(pod.task)
-        elif pod.words and pod.words.partition(":")[0] != state.last.partition(":")[0]:
-            state.last = pod.words  # later words of the same reason are no news
+            supervisor.started(pod.task)
+        elif pod.words and supervisor.waits(pod.task, pod.words):
             self._waits.setdefault(pod.words, []).append(pod.task)
         return actions
 
@@ -173,29 +153,22 @@ class Follower:
             return []
         if pod.state == "ended":
             return self._ended(pod, now)
-        if self._supervisor.ending:
+        if self.supervisor.ending:
             return self._ended(replace(pod, code=_TERMINATED, by_deletion=True), now)
         if not pod.is_disrupted:
-            pod = replace(pod, words=DELETED, cause=Cause.PLATFORM)
+            pod = replace(pod, words=DELETED, cause=ExitReason.PLATFORM)
         return self._ended(replace(pod, code=None), now)
 
     def _ended(self, pod: Pod, now: float) -> list[Action]:
-        state, supervisor = self.states[pod.task], self._supervisor
+        state, supervisor = self.states[pod.task], self.supervisor
         self._past.add(pod.uid)
         self._to_run.discard(pod.task)
         supervisor.started(pod.task)
         actions: list[Action] = []
-        is_late = pod.cause is Cause.TIME_LIMIT
+        is_late = pod.cause is ExitReason.TIME_LIMIT
         if is_late:  # a new pod would be late, too
             words = f"{pod.task} on {state.task.host.name} failed: {pod.words}"
-            actions = supervisor.stop(signal.SIGTERM, now, words, Cause.TIME_LIMIT)
+            actions = supervisor.stop(signal.SIGTERM, now, words, ExitReason.TIME_LIMIT)
         signals = _BY_DELETION if pod.by_deletion or is_late else ()
         found = (pod.task, pod.code, now, pod.words, pod.cause, signals)
         return [*actions, *supervisor.ended(*found)]
-
-    def _with_code(self, outcome: Optional[Outcome]) -> Optional[Outcome]:
-        """Returns an outcome with its exit code."""
-        if outcome is None or outcome.task is not None:
-            return outcome
-        code = {Cause.TIME_LIMIT: 124, Cause.CANCELLED: 1}.get(outcome.cause or Cause.USER)
-        return outcome if code is None else replace(outcome, exit_code=code)

@@ -9,14 +9,14 @@ from typing import Any, Optional, cast
 
 import pytest
 
-from launch.backends.kubernetes.backend import Kubernetes, Left, Runner
-from launch.backends.kubernetes.follow import Follower
+from launch.backends.kubernetes.backend import Detached, JobDriver, Kubernetes
 from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl
+from launch.backends.kubernetes.pod_watch import PodWatch
 from launch.backends.kubernetes.state import Pod, Poll, read_pod, read_poll, read_refusals
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
-from launch.record.outcome import Cause
+from launch.record.result import ExitReason
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Action, Note, Signal, Start
 from tests.launch.backends.samples import (
@@ -62,29 +62,31 @@ DRAINED = disrupted(RUNNING, "EvictionByEvictionAPI", "evicting")
 @pytest.mark.parametrize(
     ("status", "state", "code", "words", "cause"),
     [
-        (RUNNING, "running", None, "", Cause.TASK_FAILED),
+        (RUNNING, "running", None, "", ExitReason.TASK_FAILED),
         (container_state(waiting={"reason": "ContainerCreating"}), "waiting", None, "",
-         Cause.TASK_FAILED),
-        (terminated(3), "ended", 3, "exit code 3", Cause.TASK_FAILED),
+         ExitReason.TASK_FAILED),
+        (terminated(3), "ended", 3, "exit code 3", ExitReason.TASK_FAILED),
         (terminated(137, "OOMKilled"), "ended", 137, "exit code 137, OOMKilled; it needs more mem",
-         Cause.TASK_FAILED),
-        (EVICTED, "ended", None, "Evicted: The node was low on memory.", Cause.PLATFORM),
+         ExitReason.TASK_FAILED),
+        (EVICTED, "ended", None, "Evicted: The node was low on memory.", ExitReason.PLATFORM),
         (UNSCHEDULABLE, "waiting", None, "Unschedulable: 0/3 nodes are available: 3 Insufficient",
-         Cause.TASK_FAILED),
+         ExitReason.TASK_FAILED),
         (PULLING, "waiting", None, "ErrImagePull: lab/x:1: not found; look at `image:`, `image",
-         Cause.TASK_FAILED),
-        (BACKING_OFF, "waiting", None, "", Cause.TASK_FAILED),
+         ExitReason.TASK_FAILED),
+        (BACKING_OFF, "waiting", None, "", ExitReason.TASK_FAILED),
         (PAST_DEADLINE, "ended", 143, "DeadlineExceeded: Pod was active; `deadline_secs:` under ",
-         Cause.TIME_LIMIT),
+         ExitReason.TIME_LIMIT),
         (BY_PREEMPTION, "ended", 143, "PreemptionByScheduler: preempting; exit code 143",
-         Cause.PLATFORM),
-        (DRAINED, "running", None, "EvictionByEvictionAPI: evicting", Cause.PLATFORM),
-        (OWN_VOLUME, "ended", None, "Evicted: Usage of EmptyDir volume", Cause.TASK_FAILED),
+         ExitReason.PLATFORM),
+        (DRAINED, "running", None, "EvictionByEvictionAPI: evicting", ExitReason.PLATFORM),
+        (OWN_VOLUME, "ended", None, "Evicted: Usage of EmptyDir volume", ExitReason.TASK_FAILED),
         (disrupted({}, "PreemptionByScheduler", "preempting"), "waiting", None,
-         "PreemptionByScheduler: preempting", Cause.PLATFORM),
+         "PreemptionByScheduler: preempting", ExitReason.PLATFORM),
     ],
 )  # fmt: skip
-def test_a_pod_says_how_it_is(status: Any, state: str, code: Any, words: str, cause: Cause) -> None:
+def test_a_pod_says_how_it_is(
+    status: Any, state: str, code: Any, words: str, cause: ExitReason
+) -> None:
     found = read_pod(pod_status(status))
     assert (found.task, found.node) == ("worker/0", "n1")
     assert (found.state, found.code, found.cause) == (state, code, cause)
@@ -92,8 +94,10 @@ def test_a_pod_says_how_it_is(status: Any, state: str, code: Any, words: str, ca
     assert bool(found.words) == bool(words)
 
 
-@pytest.mark.parametrize(("grace", "cause"), [(30, Cause.PLATFORM), (0, Cause.TASK_FAILED)])
-def test_a_pod_that_is_deleted_after_its_end_has_failed(grace: int, cause: Cause) -> None:
+@pytest.mark.parametrize(
+    ("grace", "cause"), [(30, ExitReason.PLATFORM), (0, ExitReason.TASK_FAILED)]
+)
+def test_a_pod_that_is_deleted_after_its_end_has_failed(grace: int, cause: ExitReason) -> None:
     pod = pod_status(terminated(137))
     deleted = "2026-01-31T09:00:00Z"
     pod["metadata"] |= {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace}
@@ -109,7 +113,7 @@ def test_a_poll_shows_the_job_and_its_pods() -> None:
     pod = {"kind": "Pod", **pod_status(RUNNING)}
     service: dict[str, Any] = {"kind": "Service", "metadata": {}}
     poll = read_poll(json.dumps({"kind": "List", "items": [pod, service]}))
-    assert [one.name for one in poll.pods] == ["job-worker-0"]
+    assert [pod.name for pod in poll.pods] == ["job-worker-0"]
     assert not poll.is_deleted
     assert read_poll('{"kind": "List", "items": []}') == Poll(is_deleted=True)
     service["metadata"] = {"deletionTimestamp": "2026-01-31T09:00:00Z"}
@@ -123,14 +127,14 @@ def test_what_is_no_list_of_objects_is_named(printed: str) -> None:
 
 
 class Told:
-    """A follower of a master, a worker and a ps, what the next poll shows, and the clock."""
+    """A watch of a master, a worker and a ps, what the next poll shows, and the clock."""
 
     def __init__(self, restarts: int = 0, **limits: Any) -> None:
         self.now = 0.0
         tasks = make_job(kubernetes_cluster()).tasks
-        self.follower = Follower(tasks, Limits(**limits), restarts, self.now)
+        self.watch = PodWatch(tasks, Limits(**limits), restarts, self.now)
         self.is_deleted = False
-        self.jobs = dict.fromkeys(self.follower.states, "")
+        self.jobs = dict.fromkeys(self.watch.states, "")
         self.pods: dict[str, Pod] = {}
         self.wants_deletion = False
 
@@ -154,13 +158,13 @@ class Told:
         self.is_deleted = is_deleted or self.is_deleted
         self.jobs = {} if self.is_deleted else self.jobs
         poll = Poll(tuple(self.pods.values()), self.jobs, is_deleted=self.is_deleted)
-        return self._said(self.follower.saw(poll, self.now))
+        return self._said(self.watch.saw(poll, self.now))
 
     def _said(self, actions: Sequence[Action]) -> list[str]:
         """Returns what is told, and which tasks are to start."""
-        self.wants_deletion |= any(isinstance(one, Signal) for one in actions)
-        said = [one.text for one in actions if isinstance(one, Note)]
-        return said + [f"start {one.task}" for one in actions if isinstance(one, Start)]
+        self.wants_deletion |= any(isinstance(action, Signal) for action in actions)
+        said = [action.text for action in actions if isinstance(action, Note)]
+        return said + [f"start {action.task}" for action in actions if isinstance(action, Start)]
 
     def gone(self, task: str) -> list[str]:
         del self.pods[task]
@@ -168,8 +172,8 @@ class Told:
 
     def stop(self) -> None:
         """The user stops the job, which is then deleted."""
-        self._said(self.follower.stop(signal.SIGINT, self.now))
-        self.follower.is_deleted = True
+        self._said(self.watch.supervisor.stop(signal.SIGINT, self.now))
+        self.watch.is_deleted = True
 
     def all_run(self) -> None:
         for task in ("master/0", "worker/0", "ps/0"):
@@ -177,11 +181,11 @@ class Told:
 
     def pass_secs(self, secs: float) -> list[str]:
         self.now += secs
-        return self._said(self.follower.tick(self.now))
+        return self._said(self.watch.tick(self.now))
 
     def all_are_gone(self) -> None:
         """The launcher deletes the job, and all pods end by that."""
-        self.follower.is_deleted = True
+        self.watch.is_deleted = True
         for task in ("master/0", "worker/0", "ps/0"):
             self.pod(task, terminated(143), deleted=True)
         self.pods = {}
@@ -190,19 +194,22 @@ class Told:
         self.pass_secs(0)
 
     @property
-    def cause(self) -> Optional[Cause]:
-        found = self.follower.outcome or self.follower.verdict
+    def cause(self) -> Optional[ExitReason]:
+        found = self.watch.supervisor.result or self.watch.supervisor.expected
         assert found is not None
         return found.cause
 
     @property
     def end(self) -> tuple[int, str]:
-        assert self.follower.verdict is not None
-        return self.follower.verdict.exit_code, self.follower.verdict.reason
+        assert self.watch.supervisor.expected is not None
+        return (
+            self.watch.supervisor.expected.exit_code,
+            self.watch.supervisor.expected.reason,
+        )
 
 
 def running(restarts: int = 0, **limits: Any) -> Told:
-    """Returns a follower whose pods all run."""
+    """Returns a watch whose pods all run."""
     told = Told(restarts, **limits)
     told.all_run()
     return told
@@ -216,9 +223,9 @@ def test_the_job_is_over_with_its_master() -> None:
     assert not told.wants_deletion  # the worker may still end by itself
     told.pod("worker/0", terminated(0, "Completed"))
     assert told.wants_deletion
-    assert told.follower.outcome is None
+    assert told.watch.supervisor.result is None
     told.all_are_gone()
-    assert told.follower.outcome is not None
+    assert told.watch.supervisor.result is not None
 
 
 def test_the_launcher_restarts_a_task_after_a_wait_that_grows() -> None:
@@ -245,7 +252,7 @@ def test_a_pod_whose_deadline_is_over_is_not_made_anew() -> None:
     told.pod("worker/0", PAST_DEADLINE)
     assert told.end[0] == 124
     assert told.end[1].startswith("worker/0 on n1 failed: DeadlineExceeded: Pod was active")
-    assert told.cause is Cause.TIME_LIMIT
+    assert told.cause is ExitReason.TIME_LIMIT
 
 
 def test_a_queued_job_waits_without_limit_and_says_why_once() -> None:
@@ -261,7 +268,7 @@ def test_a_queued_job_waits_without_limit_and_says_why_once() -> None:
     told.pod("master/0", RUNNING)
     told.pod("worker/0", RUNNING)
     told.pass_secs(99)
-    assert told.follower.verdict is None
+    assert told.watch.supervisor.expected is None
     told.pass_secs(2)  # the limit has counted since all pods run
     limits = "the limits are start_secs and idle_secs"
     assert told.end == (124, f"no training step within 100 s; {limits}")
@@ -283,7 +290,7 @@ def test_a_suspended_job_waits_and_is_told() -> None:
     assert told.pod("master/0", RUNNING) == [
         "ps/0 waits: Suspended: its Job is, as a queue does until there is room"
     ]
-    assert told.follower.without_pod == ["worker/0"]
+    assert told.watch.without_pod == ["worker/0"]
 
 
 def test_a_new_lead_waits_for_the_end_of_the_earlier_one() -> None:
@@ -296,15 +303,15 @@ def test_a_new_lead_waits_for_the_end_of_the_earlier_one() -> None:
     new = replace(earlier, uid="new", created="2026-01-31T09:05:00Z")
     told.pods["new"] = new
     assert told.poll() == ["master/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"]
-    assert told.pass_secs(1) == ["start master/0"]  # the runner deletes the Job for now
+    assert told.pass_secs(1) == ["start master/0"]  # the driver deletes the Job for now
     told.pods["new"] = replace(new, state="ended", code=2)
     assert told.poll() == []
-    assert told.follower.held == {"master/0"}
+    assert told.watch.held == {"master/0"}
     told.pods = {name: pod for name, pod in told.pods.items() if name not in ("old", "new")}
     assert told.poll() == []
-    assert told.follower.held == set()
+    assert told.watch.held == set()
     told.pod("master/0", RUNNING, uid="3")
-    assert told.follower.states["master/0"].status == "running"
+    assert told.watch.states["master/0"].status == "running"
 
 
 def test_pods_that_do_not_end_are_ended_and_named() -> None:
@@ -317,7 +324,7 @@ def test_pods_that_do_not_end_are_ended_and_named() -> None:
     assert told.pass_secs(39) == []  # the ps has as long as the others
     assert told.pass_secs(2) == ["ps/0 still running: killed"]
     told.pass_secs(6)
-    assert told.follower.outcome is not None
+    assert told.watch.supervisor.result is not None
 
 
 def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
@@ -325,22 +332,28 @@ def test_a_task_whose_pod_was_never_made_has_ended_with_its_job() -> None:
     told.pod("master/0", RUNNING)
     told.stop()
     told.gone("master/0")
-    assert told.follower.outcome is None
+    assert told.watch.supervisor.result is None
     told.poll(is_deleted=True)
     told.pass_secs(0)
-    assert told.follower.outcome is not None
+    assert told.watch.supervisor.result is not None
 
 
 # Whose fault it is.
 
 
-def test_a_pod_that_kubernetes_ended_is_the_cause_of_the_end() -> None:
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (BY_PREEMPTION, "PreemptionByScheduler: preempting"),
+        (terminated(143), "its pod was deleted"),
+    ],
+)
+def test_a_pod_that_somebody_ended_is_not_a_task_that_failed(status: Any, words: str) -> None:
     told = running()
-    told.pod("worker/0", BY_PREEMPTION)
+    told.pod("worker/0", status, deleted=True)
     told.all_are_gone()
-    reason = "worker/0 on n1 failed: PreemptionByScheduler: preempting; exit code 143"
-    assert told.end == (143, reason)
-    assert told.cause is Cause.PLATFORM
+    assert told.end == (143, f"worker/0 on n1 failed: {words}; exit code 143")
+    assert told.cause is ExitReason.PLATFORM
 
 
 def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
@@ -351,21 +364,13 @@ def test_a_deleted_job_is_named_though_its_pods_end_by_that() -> None:
     assert told.wants_deletion
     assert "start worker/0" not in told.pass_secs(99.0)
     told.all_are_gone()
-    assert told.cause is Cause.CANCELLED
-
-
-def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
-    told = running()
-    told.pod("worker/0", terminated(143), deleted=True)
-    told.all_are_gone()
-    assert told.end == (143, "worker/0 on n1 failed: its pod was deleted; exit code 143")
-    assert told.cause is Cause.PLATFORM
+    assert told.cause is ExitReason.CANCELLED
 
 
 def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
     told = running()
     told.pod("worker/0", terminated(1))
-    told.follower.is_deleted = True
+    told.watch.is_deleted = True
     told.now += 1
     told.pod("ps/0", terminated(137, "OOMKilled"), deleted=True)
     code, reason = told.end
@@ -376,7 +381,7 @@ def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
 def test_a_worker_that_fails_because_of_a_drained_ps_is_not_the_cause() -> None:
     told = running()
     told.pod("ps/0", DRAINED, deleted=True)
-    assert told.follower.verdict is None
+    assert told.watch.supervisor.expected is None
     told.pod("worker/0", terminated(1))
     assert told.end == (1, "ps/0 on n1 failed: EvictionByEvictionAPI: evicting")
 
@@ -385,7 +390,7 @@ def test_a_pod_that_is_gone_unseen_fails_the_job() -> None:
     told = running()
     words = "worker/0 on n1 failed: its pod was deleted; stopping the others"
     assert told.gone("worker/0") == [words]
-    assert told.cause is Cause.PLATFORM
+    assert told.cause is ExitReason.PLATFORM
 
 
 def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
@@ -395,8 +400,12 @@ def test_a_pod_that_is_replaced_unseen_counts_as_one_restart() -> None:
     ]
     assert told.poll() == []
     told.pass_secs(10)
-    state = told.follower.states["worker/0"]
-    assert (state.status, state.restarts, told.follower.verdict) == ("running", 1, None)
+    state = told.watch.states["worker/0"]
+    assert (state.status, state.restarts, told.watch.supervisor.expected) == (
+        "running",
+        1,
+        None,
+    )
 
 
 @pytest.mark.parametrize("is_newest_first", [True, False])
@@ -411,10 +420,10 @@ def test_a_deleted_pod_and_the_one_in_its_place_cost_one_restart(is_newest_first
         new = pod_status(status, uid="worker/0-2")
         new["metadata"] |= {"creationTimestamp": "2026-01-31T09:05:00Z"}
         del told.pods["worker/0"]
-        pair = [read_pod(one) for one in (old, new)]
+        pair = [read_pod(shown) for shown in (old, new)]
         poll = Poll((*told.pods.values(), *(pair[::-1] if is_newest_first else pair)))
         told.pods["worker/0"] = pair[1]
-        return told._said(told.follower.saw(poll, told.now))
+        return told._said(told.watch.saw(poll, told.now))
 
     waits = see(container_state(waiting={"reason": "ContainerCreating"}))
     assert waits == ["worker/0 on n1: its pod was deleted; restart 1 of 1 in 1 s"]
@@ -473,14 +482,14 @@ class Loop:
 
 
 class Rig:
-    """A runner that follows a master, a worker and a ps, all of which run."""
+    """A driver that follows a master, a worker and a ps, all of which run."""
 
     def __init__(self) -> None:
         self.cluster, self.loop, self.now = Cluster(), Loop(), 1000.0
         tasks = make_job(kubernetes_cluster()).tasks
-        self.follower = Follower(tasks, Limits(), 0, self.now)
+        self.watch = PodWatch(tasks, Limits(), 0, self.now)
         loop, secret = cast("RunLoop", self.loop), "first line\nthe second line\nlast\n"
-        self.runner = Runner(self.cluster, self.follower, loop, [secret], {})
+        self.driver = JobDriver(self.cluster, self.watch, loop, [secret], {})
         for task in ("master", "worker", "ps"):
             self.change(task, RUNNING)
 
@@ -490,12 +499,12 @@ class Rig:
 
     def tick(self, secs: float = 2.0) -> None:
         self.now += secs
-        self.runner.tick(self.now)
+        self.driver.tick(self.now)
 
     def hear_ends(self) -> None:
         """Takes the ends of the connections to the logs."""
         for _ in range(3):
-            self.runner.handle(self.loop.events.get(timeout=30))
+            self.driver.handle(self.loop.events.get(timeout=30))
 
 
 @pytest.fixture
@@ -504,7 +513,7 @@ def rig() -> Iterator[Rig]:
     rig.tick()
     rig.hear_ends()
     yield rig
-    rig.runner.end("run", is_left=True)
+    rig.driver.end("run", is_left=True)
 
 
 def test_a_job_is_deleted_after_the_log_of_the_task_that_failed_is_read(rig: Rig) -> None:
@@ -535,7 +544,7 @@ def test_an_outage_is_told_once(rig: Rig) -> None:
         rig.cluster.error = error
         rig.tick()
     goes_on = "the job goes on, trying again"
-    assert rig.loop.notes == [f"{one}; {goes_on}" for one in (DOWN, refused)]
+    assert rig.loop.notes == [f"{error}; {goes_on}" for error in (DOWN, refused)]
 
 
 def test_a_refusal_of_the_first_poll_ends_the_run() -> None:
@@ -561,7 +570,7 @@ def test_why_a_job_has_no_pod_is_told_after_some_time_once_for_all_tasks() -> No
             assert rig.loop.notes == []
     words = "no pod can be created for master/0, worker/0: exceeded quota: q, requested: pods=1"
     assert rig.loop.notes == [words]
-    rig.runner.end("run", is_left=True)
+    rig.driver.end("run", is_left=True)
 
 
 def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Rig) -> None:
@@ -576,7 +585,7 @@ def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Ri
     (note,) = rig.loop.notes
     assert note.startswith(words)
     assert note.endswith("; the job goes on, and its lines are not shown")
-    assert rig.follower.verdict is None
+    assert rig.watch.supervisor.expected is None
     rig.change("worker", terminated(3))
     rig.tick()
     rig.tick()  # it does not wait for lines
@@ -586,14 +595,14 @@ def test_without_the_right_to_read_logs_the_job_goes_on_and_is_told_once(rig: Ri
 def test_a_poll_follows_soon_where_a_log_has_ended(rig: Rig) -> None:
     rig.change("worker", terminated(3))
     rig.tick(0.4)
-    assert rig.follower.verdict is not None
+    assert rig.watch.supervisor.expected is not None
 
 
 def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
-    with pytest.raises(Left):
-        rig.runner.stop(signal.SIGHUP)
-    rig.runner.stop(signal.SIGINT)
-    rig.runner.stop(signal.SIGHUP)
+    with pytest.raises(Detached):
+        rig.driver.stop(signal.SIGHUP)
+    rig.driver.stop(signal.SIGINT)
+    rig.driver.stop(signal.SIGHUP)
     assert rig.loop.notes[-1] == "SIGHUP: the job is ending already"
     rig.tick()
     assert rig.cluster.num_asked == 1
@@ -601,18 +610,18 @@ def test_sighup_leaves_a_job_but_not_one_that_ends(rig: Rig) -> None:
 
 def test_at_its_end_the_launcher_deletes_all_or_says_how_to(rig: Rig) -> None:
     rig.cluster.owner = {"uid": "1"}
-    rig.runner.end("run", is_left=True)
+    rig.driver.end("run", is_left=True)
     assert rig.cluster.num_asked == 0
-    rig.runner.end("run", is_left=False)
+    rig.driver.end("run", is_left=False)
     assert (rig.cluster.num_asked, rig.loop.notes) == (1, [])
     rig.cluster.error = DOWN
-    rig.runner.end("run", is_left=False)
+    rig.driver.end("run", is_left=False)
     assert rig.loop.notes == [f"{DOWN}; to end what is left: clean --run run"]
 
 
 def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:
     for line in ("first line", "a second line", "the second line!", "last"):
-        rig.runner._take_line(rig.cluster.pods["worker"], line)
+        rig.driver._take_line(rig.cluster.pods["worker"], line)
     assert rig.loop.lines == ["***", "a second line", "***!", "last"]
 
 
@@ -632,4 +641,6 @@ def test_a_job_is_over_with_its_pods(
 ) -> None:
     monkeypatch.setattr(JobObjects, "poll", lambda _: Poll(tuple(pods)))
     place = {"context": "lab", "namespace": "vision", "name": "x"}
-    assert Kubernetes().going_on({"kubernetes": place}) == goes_on
+    job = Kubernetes().job_of({"kubernetes": place})
+    assert job is not None
+    assert job.state() == goes_on

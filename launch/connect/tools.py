@@ -1,20 +1,16 @@
-"""Calls tools such as kubectl and sbatch, and says what the errors of tools mean."""
+"""Calls tools such as kubectl and sbatch, and says what errors of tools and of ssh mean."""
 
-import contextlib
-import os
 import re
 import shutil
-import signal
 import subprocess
-import tempfile
-from collections.abc import Mapping, Sequence
-from functools import partial
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Optional
 
-from launch.agent.processes import die_with
+from launch.agent.processes import execute
 from launch.errors import HostError, NotHereError
 
-# (regular expression for a tool's standard error, what that means and the way out)
+# (regular expression for a tool's standard error, what that means, with a hint)
 Meanings = Sequence[tuple[str, str]]
 
 PYTHON: Meanings = (
@@ -24,13 +20,12 @@ PYTHON: Meanings = (
     ),
     ("needs Python 3.9", "its {python} is older than 3.9; say `agent_python:`"),
 )
-_LONGEST_ANSWER = 1 << 26  # bytes
 
 
 def call(
     command: Sequence[str],
     timeout_secs: float,
-    way_out: str,
+    hint: str,
     *,
     given: str = "",
     env: Optional[Mapping[str, str]] = None,
@@ -40,7 +35,7 @@ def call(
     Args:
       command: the tool and its arguments.
       timeout_secs: how long to wait for its end.
-      way_out: what to do if the tool is not installed.
+      hint: what to do if the tool is not installed.
       given: the text for its standard input.
       env: its environment; None for this process's.
 
@@ -50,37 +45,24 @@ def call(
     """
     tool = command[0]
     if shutil.which(tool) is None:
-        raise NotHereError(f"no {tool} on PATH here; {way_out}")
+        raise NotHereError(f"no {tool} on PATH here; {hint}")
     try:
-        # Files: what a program for credentials leaves behind may hold a pipe open.
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=errors,
-                env=env,
-                start_new_session=True,  # so that Ctrl-C reaches only the launcher
-                preexec_fn=partial(die_with, os.getpid()),
-            )
-            try:
-                process.communicate(given.encode(), timeout_secs)
-            except BaseException:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # a program for credentials, too
-                process.communicate()
-                raise
-            starts = (os.pread(file.fileno(), _LONGEST_ANSWER, 0) for file in (output, errors))
-            texts = [start.decode(errors="replace") for start in starts]
-            return subprocess.CompletedProcess(command, process.returncode, *texts)
+        return execute(command, timeout_secs, given=given, env=env)
     except OSError as error:
         raise HostError(f"{tool}: {error.strerror or error}") from None
-    except subprocess.TimeoutExpired:
-        raise HostError(f"{tool}: no answer within {timeout_secs:g} s") from None
+
+
+def await_end(left: Callable[[], str], secs: float, pause_secs: float = 1.0) -> None:
+    """Asks what is left until it is nothing; HostError, which names it, after some seconds."""
+    deadline = time.monotonic() + secs
+    while words := left():
+        if time.monotonic() > deadline:
+            raise HostError(f"{words}: not ended within {secs:g} s")
+        time.sleep(pause_secs)
 
 
 def meaning(meanings: Meanings, errors: str, **facts: object) -> Optional[str]:
-    """Returns what a tool's standard error means, and the way out; None if that is unknown.
+    """Returns what a tool's standard error means, with a hint; None if that is unknown.
 
     Args:
       meanings: the known errors; case does not matter, and the first match counts.

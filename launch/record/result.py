@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 
-class Cause(enum.Enum):
+class ExitReason(enum.Enum):
     """Why a job ended; status files hold the values."""
 
     DONE = "done"  # The master or chief ended with exit code 0.
@@ -22,7 +22,7 @@ class Cause(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Result:
     """How a job ended.
 
     Attributes:
@@ -30,7 +30,7 @@ class Outcome:
         n); 124 for a time limit; 128 + n if signal n stopped the job.
       reason: why the job ended, in one line of text.
       task: the name of the task that failed; None if none did.
-      details: the last lines of that task's output, the path of its log, and what the lead saved
+      details: the last lines of that task's output, the path of its log, and what the chief saved
         when it was stopped.
       cause: why the job ended; None if that is not known.
     """
@@ -39,20 +39,20 @@ class Outcome:
     reason: str
     task: Optional[str] = None
     details: tuple[str, ...] = ()
-    cause: Optional[Cause] = None
+    cause: Optional[ExitReason] = None
 
 
-def end_record(outcome: Optional[Outcome]) -> dict[str, Any]:
+def end_record(result: Optional[Result]) -> dict[str, Any]:
     """Returns the status file's fields about the end of a job; all are None while it runs."""
-    if outcome is None:
+    if result is None:
         return {"exit_code": None, "reason": None, "cause": None}
-    cause = None if outcome.cause is None else outcome.cause.value
-    return {"exit_code": outcome.exit_code, "reason": outcome.reason, "cause": cause}
+    cause = None if result.cause is None else result.cause.value
+    return {"exit_code": result.exit_code, "reason": result.reason, "cause": cause}
 
 
-def read_cause(status: Mapping[str, Any]) -> Optional[Cause]:
+def read_cause(status: Mapping[str, Any]) -> Optional[ExitReason]:
     """Returns the cause in a status file; None if it is unknown or, as in older files, missing."""
-    return next((cause for cause in Cause if cause.value == status.get("cause")), None)
+    return next((cause for cause in ExitReason if cause.value == status.get("cause")), None)
 
 
 def words_for(code: Optional[int]) -> str:
@@ -65,7 +65,7 @@ def words_for(code: Optional[int]) -> str:
         return "lost"
     if code >= 0:
         return f"exit code {code}"
-    names = {one.value: one.name for one in signal.Signals}
+    names = {known.value: known.name for known in signal.Signals}
     return f"killed by {names.get(-code, f'signal {-code}')}"
 
 
