@@ -1,4 +1,4 @@
-"""Jobs on this machine: a disk that does not answer, and ports that the launcher has chosen."""
+"""Jobs on this machine: a disk that is full or does not answer, and ports that are held."""
 
 import json
 import os
@@ -11,9 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.launcher import Launcher, cluster_file
+from tests.launch.launcher import LOCAL, Launcher, cluster_file
 
 pytestmark = pytest.mark.system
+
+
+def test_a_full_disk_does_not_end_the_job_and_is_told(tmp_path: Path, small_disk: Path) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.state = small_disk / "state"
+    try:
+        output = launcher.up((*LOCAL, "--workers", "1"), "--", "steps=20", "flood=2000")
+        run_id = launcher.run_id()
+        listed = launcher.verb("list")
+    finally:
+        launcher.end()
+    lines = output.splitlines()
+    full = f"{launcher.state / run_id}/output.log: No space left on device; it lacks lines"
+    assert lines.count(full) == 1
+    assert lines.count(f"[worker/0 localhost] line 1999 {'x' * 100}") == 1
+    assert lines[-1] == "master/0 is done"
+    assert listed.splitlines()[1].split()[:2] == [run_id, "done"]
+    launcher.assert_nothing_left()
 
 
 @pytest.fixture
