@@ -200,7 +200,7 @@ class ConfigFields(*own_settings(*REGISTRIES.values())):  # type: ignore[misc]
     log_device_placement: bool = _device("print each op's device", False)
 
     ps_hosts: Optional[str] = _addresses("parameter servers, instead of TF_CONFIG")
-    worker_hosts: Optional[str] = _addresses("workers; the first one is the master")
+    worker_hosts: Optional[str] = _addresses("workers; the first one is the chief")
     job_name: Optional[str] = _cluster(
         "this process's job", choices=("ps", "worker", "master", "chief", "evaluator")
     )
@@ -215,7 +215,7 @@ class ConfigFields(*own_settings(*REGISTRIES.values())):  # type: ignore[misc]
         "gradients that a synchronous update waits for (default: those of all replicas)", at_least=1
     )
     replication: str = _cluster(
-        "each worker runs its own graph, or the master runs all of them (in-graph)",
+        "each worker runs its own graph, or the chief runs all of them (in-graph)",
         "between-graph",
         choices=("between-graph", "in-graph"),
     )

@@ -32,7 +32,10 @@ def test_two_towers_learn_from_our_records(root: Path, tmp_path: Path) -> None:
 
 def test_a_variable_gets_the_mean_of_the_towers_gradients() -> None:
     with tf.Graph().as_default(), tf.Session() as session:
-        towers = [[(tf.constant([one]), "a"), (tf.constant([2 * one]), "b")] for one in (1.0, 3.0)]
+        towers = [
+            [(tf.constant([gradient]), "a"), (tf.constant([2 * gradient]), "b")]
+            for gradient in (1.0, 3.0)
+        ]
         gradients, variables = zip(*minimal.average_gradients(towers))
         assert [value.tolist() for value in session.run(gradients)] == [[2.0], [4.0]]
         assert variables == ("a", "b")

@@ -33,21 +33,21 @@ def taken(cls: type) -> set[str]:
 
 
 def our_subclasses() -> list[type]:
-    """Outside the room."""
+    """Those outside of tf_internals."""
     found = {}
     for module in pkgutil.walk_packages(cifar10.__path__, "cifar10."):
         if module.name != "cifar10.tf_internals":
-            for one in vars(importlib.import_module(module.name)).values():
-                if inspect.isclass(one) and one.__module__ == module.name:
-                    found[f"{one.__module__}.{one.__qualname__}"] = one
+            for found_class in vars(importlib.import_module(module.name)).values():
+                if inspect.isclass(found_class) and found_class.__module__ == module.name:
+                    found[f"{found_class.__module__}.{found_class.__qualname__}"] = found_class
     return [
-        one
-        for one in found.values()
-        if any(base.__module__.startswith("tensorflow") for base in one.__mro__)
+        found_class
+        for found_class in found.values()
+        if any(base.__module__.startswith("tensorflow") for base in found_class.__mro__)
     ]
 
 
 def test_no_subclass_uses_a_private_name_of_tensorflows():
-    names = {one.__qualname__: taken(one) for one in our_subclasses()}
+    names = {found_class.__qualname__: taken(found_class) for found_class in our_subclasses()}
     assert {"WholeVector", "ChiefHook", "Saving"} <= set(names)
     assert {name: private for name, private in names.items() if private} == {}
