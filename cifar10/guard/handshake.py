@@ -116,10 +116,8 @@ class Handshake:
             return False
         if found.job != own.job:
             both = f"it has {found.job}, this task has {own.job}"
-            way_out = (
-                f"correct the address, or give all tasks of a job the same cluster and {TOKEN}"
-            )
-            raise ConfigError(f"{task} belongs to another job: {both}; {way_out}")
+            way_out = "correct the address, or give all tasks of a job the same cluster and"
+            raise ConfigError(f"{task} belongs to another job: {both}; {way_out} {TOKEN}")
         if found.role != task.role:
             labels = {known.role: known.label for known in self.cluster.tasks}
             other = labels.get(found.role, found.role)

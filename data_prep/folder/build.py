@@ -121,10 +121,8 @@ def _split(
         held_out = dataset.train
         train, chosen = split_training(held_out.labels, validation_size, seed)
     elif validation_size is not None:
-        raise UsageError(
-            f"--validation-size {validation_size}: the source has its own validation folder of "
-            f"{len(validation)} images; leave the flag out"
-        )
+        fault = f"the source has its own validation folder of {len(validation)} images"
+        raise UsageError(f"--validation-size {validation_size}: {fault}; leave the flag out")
     else:
         rng, held_out = np.random.default_rng(seed), validation
         train, chosen = rng.permutation(len(dataset.train)), rng.permutation(len(validation))

@@ -106,9 +106,8 @@ def read(folder: Path) -> Optional[Manifest]:
         return None
     except (OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise DamageError(
-            f"{path}: not a manifest of data_prep ({reason}); rebuild with --force"
-        ) from error
+        fault = f"not a manifest of data_prep ({reason})"
+        raise DamageError(f"{path}: {fault}; rebuild with --force") from error
 
 
 def _parse(content: Any) -> Manifest:

@@ -46,9 +46,8 @@ def locked(path: Path, mode: str = "ab") -> Iterator[IO[Any]]:
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise OutputError(
-                f"{path.parent}: another run is at work there; wait for it or choose another folder"
-            ) from None
+            way_out = "wait for it or choose another folder"
+            raise OutputError(f"{path.parent}: another run is at work there; {way_out}") from None
         yield file
 
 
@@ -79,10 +78,8 @@ def check_replaceable(folder: Path) -> None:
     for name in (schema.MANIFEST_NAME, schema.INCOMPLETE_NAME, *record_files(folder)):
         path = folder / name
         if path.is_dir() and not path.is_symlink():
-            raise OutputError(
-                f"{path}: is a folder, where a file of this name is to be written; move it away, "
-                "or choose another --out"
-            )
+            fault = "is a folder, where a file of this name is to be written"
+            raise OutputError(f"{path}: {fault}; move it away, or choose another --out")
 
 
 def publish(folder: Path) -> None:

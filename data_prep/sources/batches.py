@@ -93,10 +93,8 @@ class _Binary(_Python):
         data, columns = member.read(self.most_bytes), 2 if labels else 1
         row = columns + schema.IMAGE_BYTES
         if len(data) % row:
-            raise SourceError(
-                f"{member.name}: truncated or not a CIFAR batch: {len(data)} bytes are not a "
-                f"whole number of {row}-byte images"
-            )
+            size = f"{len(data)} bytes are not a whole number of {row}-byte images"
+            raise SourceError(f"{member.name}: truncated or not a CIFAR batch: {size}")
         rows = np.frombuffer(data, np.uint8).reshape(-1, row)
         values = rows[:, 1 if labels == FINE else 0].tolist()
         return Images(rows[:, columns:], _labels(values, len(rows), member.name, labels))
@@ -163,10 +161,8 @@ def _join(kind: str, names: tuple[str, ...], batches: list[Images]) -> Dataset:
     test, sizes = batches.pop(), [len(batch) for batch in batches]
     # A file that was cut between two images is valid by itself: compare the sizes.
     if len({*sizes}) > 1 or sum(sizes) == _FULL and len(test) != _FULL_TEST:
-        raise SourceError(
-            f"{kind}: the batches must hold the same number of images, got "
-            + ", ".join(map(str, [*sizes, len(test)]))
-        )
+        got = ", ".join(map(str, [*sizes, len(test)]))
+        raise SourceError(f"{kind}: the batches must hold the same number of images, got {got}")
     labels = np.concatenate([batch.labels for batch in batches])
     pixels = np.empty((len(labels), schema.IMAGE_BYTES), np.uint8)
     for first in range(0, len(labels), sizes[0]):

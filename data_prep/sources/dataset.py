@@ -123,9 +123,8 @@ def check(dataset: Dataset) -> None:
         counts = np.bincount(labels, minlength=len(names))
         missing = [name for name, count in zip(names, counts) if count == 0]
         if missing and split != schema.VALIDATION:
-            raise SourceError(
-                f"the {split} images hold none of class {', '.join(missing)}; each class needs one"
-            )
+            some = ", ".join(missing)
+            raise SourceError(f"the {split} images hold none of class {some}; each class needs one")
 
 
 def split_training(

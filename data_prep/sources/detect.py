@@ -106,6 +106,5 @@ def _kind(path: Path) -> Kind:
     if has_images:
         return _LAST
     looks = ", nor ".join(kind.looks for kind in (*KINDS, _LAST))
-    raise SourceError(
-        f"{path}: holds neither {looks}; an archive inside, such as train.7z, must be unpacked"
-    )
+    way_out = "an archive inside, such as train.7z, must be unpacked"
+    raise SourceError(f"{path}: holds neither {looks}; {way_out}")

@@ -57,10 +57,8 @@ class _ImageTree(Kind):
         )
         own = validation if len(validation) else None
         if len(test) and fraction is not None:
-            raise UsageError(
-                f"--eval-fraction {fraction:g}: the source has its own test folder of "
-                f"{len(test)} images; leave the flag out"
-            )
+            fault = f"the source has its own test folder of {len(test)} images"
+            raise UsageError(f"--eval-fraction {fraction:g}: {fault}; leave the flag out")
         lines = found.left_out(path, self.unit)
         if not len(test):
             fraction = fraction or self.eval_fraction
@@ -108,10 +106,9 @@ class _ImageTree(Kind):
             elif split:
                 other = found.folders.setdefault(split, folder)
                 if other != folder:
-                    raise SourceError(
-                        f"{member.name}: {'/'.join(other)} and {'/'.join(folder)} are two folders "
-                        "of the same split; give one of them"
-                    )
+                    both = f"{'/'.join(other)} and {'/'.join(folder)}"
+                    fault = f"{both} are two folders of the same split"
+                    raise SourceError(f"{member.name}: {fault}; give one of them")
                 yield member, split, found.label(member, split)
             elif rule:
                 raise SourceError(

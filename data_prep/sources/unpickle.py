@@ -59,9 +59,8 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Callable[..., _Call]:
         function = f"{module} {name}"
         if not _ADMITTED.fullmatch(function):
-            raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}, which the published files do not contain"
-            )
+            what = f"{module}.{name}, which the published files do not contain"
+            raise pickle.UnpicklingError(f"it asks for {what}")
         return lambda *arguments: _Call(function, arguments)
 
 
@@ -127,10 +126,8 @@ def pixels(value: Any, name: str) -> Pixels:
             return np.ascontiguousarray(array)
     except ValueError as error:
         got = str(error)
-    raise SourceError(
-        f"{name}: data must be a whole numpy array of uint8 with the shape (images, "
-        f"{schema.IMAGE_BYTES}), got {got}"
-    )
+    rule = "data must be a whole numpy array of uint8 with the shape"
+    raise SourceError(f"{name}: {rule} (images, {schema.IMAGE_BYTES}), got {got}")
 
 
 def numbers(value: Any, name: str) -> list[Any]:

@@ -100,9 +100,8 @@ def parse_example(payload: bytes, num_classes: int = schema.NUM_CLASSES) -> tupl
     ours = PAYLOAD.fullmatch(payload)  # It takes a 20th of the time.
     image, label = (ours[1], ours[2][0]) if ours else _parse_any(payload)
     if len(image) != schema.IMAGE_BYTES:
-        raise RecordError(
-            f"{schema.IMAGE_KEY!r} must be {schema.IMAGE_BYTES} bytes, is {len(image)}"
-        )
+        rule = f"{schema.IMAGE_KEY!r} must be {schema.IMAGE_BYTES} bytes"
+        raise RecordError(f"{rule}, is {len(image)}")
     if not 0 <= label < num_classes:
         raise RecordError(f"{schema.LABEL_KEY!r} must be 0 to {num_classes - 1}, is {label}")
     return image, label
