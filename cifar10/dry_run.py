@@ -52,10 +52,9 @@ def dry_run(config: TrainConfig, stop: StopRequest) -> None:
     )
     validation_secs = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        params = dataclasses.replace(
-            params, config=config.with_settings(output_dir=folder, log_dir=None)
-        )
-        job, clock = dataclasses.replace(job, config=params.config, params=params), _Clock()
+        config = dataclasses.replace(config, output_dir=folder, log_dir=None)
+        params = dataclasses.replace(params, config=config)
+        job, clock = dataclasses.replace(job, config=config, params=params), _Clock()
         estimator = tf.estimator.Estimator(model_fn, config=run_config(job), params=params)
         with guard.of(params, None, records, stop) as guarded:
             estimator.train(lambda: training_input(job), [*guarded.hooks, clock])
