@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Optional
 
 from cifar10_program.streams import log_error
-from launch.backends.registry import BACKENDS, backend_named
+from launch.backends.registry import BACKENDS
 from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.output import Line, LogReader
 from launch.record.result import ExitReason
@@ -57,7 +57,7 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         words = f"{failed}: {end.reason}" if failed else end.reason
         return State("stopped" if end.cause is ExitReason.USER else name, words)
     record, elsewhere = folder.record(), folder.other_machine()
-    backend = backend_named(record["backend"])
+    backend = BACKENDS[record["backend"]]
     job = unknown = ""
     if asks:
         try:
@@ -99,7 +99,7 @@ def _find(options: argparse.Namespace) -> RunFolder:
 
 def _rejoin(folder: RunFolder) -> Optional[background.Background]:
     """Starts a launcher for a job that goes on without one, unless it writes its log itself."""
-    state, backend = state_of(folder), backend_named(folder.record()["backend"])
+    state, backend = state_of(folder), BACKENDS[folder.record()["backend"]]
     if state.name != GOES_ON or state.writes:
         return None
     process = background.start(backend, None, folder, folder.output_log)
@@ -259,7 +259,7 @@ def stop(options: argparse.Namespace) -> int:
     folder = _find(options)
     pid, record = folder.launcher_pid(), folder.record()
     if pid is None:
-        state, job = state_of(folder), backend_named(record["backend"]).job_of(record)
+        state, job = state_of(folder), BACKENDS[record["backend"]].job_of(record)
         if folder.end() is not None:
             say(f"run {folder.run_id} has ended before: {state.words}")
             return 0
@@ -302,6 +302,6 @@ def clean(options: argparse.Namespace) -> int:
         say(f"run {folder.run_id}: forgotten; {folder.path} is removed")
         return 0
     record = folder.record()
-    for line in backend_named(record["backend"]).clean(record) or ["nothing was left"]:
+    for line in BACKENDS[record["backend"]].clean(record) or ["nothing was left"]:
         say(f"run {folder.run_id}: {line}")
     return 0
