@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from cifar10_program.streams import log_error
 from launch.backends.registry import BACKENDS
@@ -114,37 +114,28 @@ def list_runs(options: argparse.Namespace) -> int:
     from launch.screen.table import print_table
 
     parent = state_dir(options.state_dir)
+    rows, found = list[tuple[str, ...]](), list[dict[str, Any]]()
+    for folder in reversed(all_runs(parent)):
+        try:
+            facts, tasks = _facts(folder, asks=False), folder.record()["tasks"]
+        except HostError:
+            rows.append((folder.run_id, "", "damaged"))
+            continue
+        found.append(facts)
+        age, accuracy = duration(time.time() - facts["began"]), percent(facts["accuracy"])
+        steps = [row.step for row in saved_rows(facts) if row.is_chief]
+        start = (folder.run_id, facts["name"] or "", facts["state"], age, facts["backend"])
+        rows.append((*start, str(len(tasks)), "".join(steps[:1]), accuracy))
     if options.json:
-        found = [folder for folder in reversed(all_runs(parent)) if _cells(folder)[2] != "damaged"]
-        print_json(runs=[_facts(folder, asks=False) for folder in found])
-        return 0
-    rows = [_cells(folder) for folder in reversed(all_runs(parent))]
-    if rows:
+        print_json(runs=found)
+    elif rows:
         print_table(("run", "name", "state", "age", "backend", "tasks", "step", "accuracy"), rows)
     else:
         print(f"no runs in {parent}")
     return 0
 
 
-def _cells(folder: RunFolder) -> "tuple[str, ...]":
-    try:
-        record, accuracy = folder.record(), percent(folder.accuracy())
-    except HostError:
-        return (folder.run_id, "", "damaged")
-    rows = saved_rows(folder.status())
-    return (
-        folder.run_id,
-        record.get("name") or "",
-        state_of(folder, asks=False).name,
-        duration(time.time() - record["began"]),
-        record["backend"],
-        str(len(record["tasks"])),
-        next((row.step for row in rows if row.is_chief), ""),
-        accuracy,
-    )
-
-
-def _facts(folder: RunFolder, *, asks: bool) -> dict[str, object]:
+def _facts(folder: RunFolder, *, asks: bool) -> dict[str, Any]:
     """Returns what --json says of a run."""
     record, status, state = folder.record(), folder.status(), state_of(folder, asks=asks)
     kept = {key: record.get(key) for key in ("run", "name", "backend", "began", "output")}
