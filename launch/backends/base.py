@@ -31,7 +31,7 @@ class Backend(BackendFacts):
     """Runs jobs in one kind of place, such as hosts behind ssh or a Slurm cluster.
 
     A backend with a transport has an agent on each host, and needs little else. One without
-    overrides `plan`, `run` and `clean`.
+    overrides `plan`, `check`, `run` and `job_of`.
 
     Attributes:
       transport: how the launcher reaches an agent on each host; None if there are no agents.

@@ -11,9 +11,15 @@ if TYPE_CHECKING:
 
 
 class _Backends(UserDict):  # type: ignore[type-arg]
-    """Imports a backend when it is asked for: most commands need one of them."""
+    """Imports a backend when it is asked for: most commands need one of them.
+
+    Raises:
+      LaunchError: no backend has this name.
+    """
 
     def __getitem__(self, name: str) -> "Backend":
+        if name not in self.data:
+            raise LaunchError(f"a backend must be one of {', '.join(self.data)}, got {name!r}")
         found: Backend = resolve_name(self.data[name])()
         return found
 
@@ -26,14 +32,3 @@ BACKENDS = _Backends(
     slurm="launch.backends.slurm.backend:Slurm",
     kubernetes="launch.backends.kubernetes.backend:Kubernetes",
 )
-
-
-def backend_named(name: str) -> "Backend":
-    """Returns the backend of this name.
-
-    Raises:
-      LaunchError: no backend has this name.
-    """
-    if name not in BACKENDS:
-        raise LaunchError(f"a backend must be one of {', '.join(BACKENDS)}, got {name!r}")
-    return BACKENDS[name]

@@ -75,9 +75,7 @@ def shell_documents(
     documents = []
     for host in job.cluster.hosts:
         tasks = job.on(host)
-        commands = " ".join(
-            f"{_shell_command(task, variables(job), line(task))} &" for task in tasks
-        )
+        commands = " ".join(f"{_shell_command(job, task)}{line(task)} &" for task in tasks)
         name = f"{reached(host)}: {', '.join(task.name for task in tasks)}"
         documents.append(Document(name, f"{start(host)} && {{ {commands} wait; }}"))
     return documents
@@ -117,13 +115,12 @@ def quoted_path(path: str) -> str:
     return f'"$HOME"{shlex.quote(path[1:]) if path[1:] else ""}'
 
 
-def _shell_command(task: Task, variables: list[str], line: str) -> str:
-    """Returns a shell line that runs `line` with TF_CONFIG, the task's GPUs and the variables."""
+def _shell_command(job: Job, task: Task) -> str:
+    """Returns what precedes a task's command in a shell: TF_CONFIG, its GPUs and the variables."""
     words = [f"TF_CONFIG={shlex.quote(task.tf_config)}"]
     if task.devices.gpus is not None:
-        words.append(
-            f"CUDA_VISIBLE_DEVICES={','.join(map(str, task.devices.gpus)) or shlex.quote('')}"
-        )
+        gpus = ",".join(map(str, task.devices.gpus)) or shlex.quote("")
+        words.append(f"CUDA_VISIBLE_DEVICES={gpus}")
     # Values must not be printed, so the shell that runs the line must have the variables.
-    words += [f'{name}="${{{name}:?}}"' for name in variables]
-    return " ".join([*words, line])
+    words += [f'{name}="${{{name}:?}}"' for name in variables(job)]
+    return "".join(f"{word} " for word in words)

@@ -87,7 +87,26 @@ class RunFolder:
         """
         now = time.time()
         moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-        return cls.restore(parent, _describe(f"{moment}-{int(now % 1 * 0x10000):04x}", job, output))
+        cluster = job.cluster
+        record = {
+            "run": f"{moment}-{int(now % 1 * 0x10000):04x}",
+            "name": cluster.name,
+            "backend": cluster.backend,
+            "source": cluster.source,
+            "arguments": job.arguments,
+            "began": now,
+            "output": output,
+            "launcher": _process(os.getpid()),
+            "hosts": [
+                {"name": host.name, "user": host.user, "agent_python": host.agent_python}
+                for host in cluster.hosts
+            ],
+            "tasks": [
+                {"task": t.name, "host": t.host.name, "port": t.port, "argv": t.argv}
+                for t in job.tasks
+            ],
+        }
+        return cls.restore(parent, record)
 
     @classmethod
     def restore(cls, parent: Path, record: Record) -> "RunFolder":
@@ -156,12 +175,8 @@ class RunFolder:
         with contextlib.suppress(OSError):
             _replace(self.path / "status.json", status)
 
-    def reserve_end(self) -> None:
-        """Makes room for how the job will end; OSError if there is none."""
-        self._write_end_file(b"")
-
-    def _write_end_file(self, data: bytes) -> None:
-        """Writes end.json in place, and so without new room on the disk."""
+    def reserve_end(self, data: bytes = b"") -> None:
+        """Writes data and blanks into end.json, which later needs no new room; OSError if none."""
         descriptor = os.open(self.path / "end.json", os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.pwrite(descriptor, data.ljust(_END_SIZE), 0)
@@ -174,7 +189,7 @@ class RunFolder:
         end = {"time": time.time(), **end_record(result)}
         data = json.dumps({**end, "details": result.details}).encode()
         with contextlib.suppress(OSError):
-            self._write_end_file(data if len(data) <= _END_SIZE else json.dumps(end).encode())
+            self.reserve_end(data if len(data) <= _END_SIZE else json.dumps(end).encode())
         self.write_status({**self.status(), **end, "details": result.details})
 
     def end(self) -> Optional[Result]:
@@ -243,26 +258,6 @@ def all_runs(parent: Path) -> list[RunFolder]:
     found = (path.parent for path in parent.glob("*/run.json"))
     # The launcher makes no other names, and prints them.
     return [RunFolder(path) for path in sorted(found) if path.name.isprintable()]
-
-
-def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
-    return {
-        "run": run_id,
-        "name": job.cluster.name,
-        "backend": job.cluster.backend,
-        "source": job.cluster.source,
-        "arguments": job.arguments,
-        "began": time.time(),
-        "output": output,
-        "launcher": _process(os.getpid()),
-        "hosts": [
-            {"name": host.name, "user": host.user, "agent_python": host.agent_python}
-            for host in job.cluster.hosts
-        ],
-        "tasks": [
-            {"task": t.name, "host": t.host.name, "port": t.port, "argv": t.argv} for t in job.tasks
-        ],
-    }
 
 
 def _process(pid: int) -> Record:

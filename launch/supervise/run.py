@@ -8,7 +8,7 @@ from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import FREE_PORTS
-from launch.cluster.tasks import Job, Task, make_job, num_ports, script_of, with_token
+from launch.cluster.tasks import Job, make_job, num_ports, script_of, with_token
 from launch.connect.connections import Connections, Event
 from launch.connect.link import Link, Transport
 from launch.errors import LaunchError
@@ -63,9 +63,21 @@ def run_with_agents(
         cluster, now = ready.cluster, time.monotonic()
         supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, now)
         loop = RunLoop(supervisor, folder, display, connections.events, signals)
-        variables = {**dict(cluster.environment), **allowed}
-        orders = {
-            task.name: _order_to_start(task, script_of(cluster), variables, allowed)
+        variables = {"PYTHONUNBUFFERED": "1", **dict(cluster.environment), **allowed}
+        orders: dict[str, Message] = {
+            task.name: {
+                "do": "start",
+                "task": task.name,
+                "argv": list(task.argv),
+                "script": script_of(cluster),
+                "cwd": task.host.workdir,
+                "env": {**variables, "TF_CONFIG": task.tf_config},
+                "masked": sorted(allowed),
+                "gpus": task.devices.gpus,
+                "share": task.devices.share,
+                "port": task.port,
+                "last": task.task_type == "ps",
+            }
             for task in ready.tasks
         }
         return loop.follow(Agents(supervisor, loop, connections, orders))
@@ -83,24 +95,6 @@ def allowed_variables(names: Sequence[str]) -> dict[str, str]:
             f"pass_environment: {', '.join(missing)} not set here; export it, or leave it out"
         )
     return {name: os.environ[name] for name in names}
-
-
-def _order_to_start(
-    task: Task, script: Optional[str], variables: Mapping[str, str], allowed: Mapping[str, str]
-) -> Message:
-    return {
-        "do": "start",
-        "task": task.name,
-        "argv": list(task.argv),
-        "script": script,
-        "cwd": task.host.workdir,
-        "env": {"PYTHONUNBUFFERED": "1", **variables, "TF_CONFIG": task.tf_config},
-        "masked": sorted(allowed),
-        "gpus": task.devices.gpus,
-        "share": task.devices.share,
-        "port": task.port,
-        "last": task.task_type == "ps",
-    }
 
 
 class Agents:

@@ -166,6 +166,10 @@ class Supervisor:
         state.last = words if is_news else state.last
         return is_news
 
+    def resumed(self, name: str, restarts: int, step: str) -> None:
+        """Records what an earlier launcher knew of a task."""
+        self.states[name].restarts, self.states[name].step = restarts, step
+
     def starts_again(self, name: str) -> None:
         """Records that a task that is to be restarted starts without an order of this launcher."""
         if self.states[name].status == "restarting":
@@ -228,9 +232,13 @@ class Supervisor:
         if code == 0:  # at the end of training, all others end; the master may evaluate for long
             return [Note(f"{name} is done")]
         # A task that never ran would only fail again in the same way.
-        can_restart = has_run and code != _USERS_MISTAKE and state.restarts < self._restarts
-        restarts = can_restart and not is_final
-        return [self._restart_later(state, now)] if restarts else self._fail(state, now)
+        can_restart = has_run and code != _USERS_MISTAKE and not is_final
+        if not can_restart or state.restarts >= self._restarts:
+            return self._fail(state, now)
+        wait = min(2.0**state.restarts, _LONGEST_BACKOFF_SECS)
+        state.status, state.due, state.restarts = "restarting", now + wait, state.restarts + 1
+        again = f"restart {state.restarts} of {self._restarts} in {wait:g} s"
+        return [Note(f"{name} on {state.task.host.name}: {state.last}; {again}")]
 
     def withdrawn(self, name: str, now: float) -> list[Action]:
         """Records that a task was not started, because the job has ended before it could be."""
@@ -296,15 +304,6 @@ class Supervisor:
     def _start(self, state: TaskState) -> Action:
         state.status, state.last, state.signals = "starting", "", ()
         return Start(state.task.name)
-
-    def _restart_later(self, state: TaskState, now: float) -> Action:
-        wait = min(2.0**state.restarts, _LONGEST_BACKOFF_SECS)
-        state.restarts += 1
-        state.status, state.due = "restarting", now + wait
-        return Note(
-            f"{state.task.name} on {state.task.host.name}: {state.last}; restart "
-            f"{state.restarts} of {self._restarts} in {wait:g} s"
-        )
 
     def _fail(self, state: TaskState, now: float) -> list[Action]:
         """Names a task that has failed by itself; ends the job if it is not ending."""

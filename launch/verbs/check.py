@@ -7,7 +7,7 @@ import socket
 from typing import Optional
 
 from launch.backends.base import Backend
-from launch.backends.registry import backend_named
+from launch.backends.registry import BACKENDS
 from launch.cluster.model import FREE_PORTS
 from launch.cluster.show import as_documents, variables
 from launch.cluster.tasks import Job, make_job, num_ports
@@ -20,7 +20,7 @@ from launch.verbs.flags import cluster_of
 def plan(options: argparse.Namespace) -> int:
     """Prints what would run where, or with --shell what to run by hand; contacts nobody."""
     cluster = cluster_of(options)
-    backend = backend_named(cluster.backend)
+    backend = BACKENDS[cluster.backend]
     ports: Optional[dict[str, list[int]]] = None
     if backend.is_this_machine and cluster.ports == FREE_PORTS:  # up chooses others
         (host,) = cluster.hosts
@@ -56,7 +56,7 @@ def check_job(job: Job, *, as_json: bool = False) -> int:
     Raises:
       LaunchError: the backend can check neither hosts nor the job.
     """
-    found = backend_named(job.cluster.backend).check(job)
+    found = BACKENDS[job.cluster.backend].check(job)
     if as_json:
         print_json(hosts=found.hosts, problems=found.problems, said=found.said)
     else:

@@ -8,10 +8,10 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from cifar10_program.streams import log_error
-from launch.backends.registry import BACKENDS, backend_named
+from launch.backends.registry import BACKENDS
 from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.output import Line, LogReader
 from launch.record.result import ExitReason
@@ -57,7 +57,7 @@ def state_of(folder: RunFolder, *, asks: bool = True) -> State:
         words = f"{failed}: {end.reason}" if failed else end.reason
         return State("stopped" if end.cause is ExitReason.USER else name, words)
     record, elsewhere = folder.record(), folder.other_machine()
-    backend = backend_named(record["backend"])
+    backend = BACKENDS[record["backend"]]
     job = unknown = ""
     if asks:
         try:
@@ -99,7 +99,7 @@ def _find(options: argparse.Namespace) -> RunFolder:
 
 def _rejoin(folder: RunFolder) -> Optional[background.Background]:
     """Starts a launcher for a job that goes on without one, unless it writes its log itself."""
-    state, backend = state_of(folder), backend_named(folder.record()["backend"])
+    state, backend = state_of(folder), BACKENDS[folder.record()["backend"]]
     if state.name != GOES_ON or state.writes:
         return None
     process = background.start(backend, None, folder, folder.output_log)
@@ -114,37 +114,28 @@ def list_runs(options: argparse.Namespace) -> int:
     from launch.screen.table import print_table
 
     parent = state_dir(options.state_dir)
+    rows, found = list[tuple[str, ...]](), list[dict[str, Any]]()
+    for folder in reversed(all_runs(parent)):
+        try:
+            facts, tasks = _facts(folder, asks=False), folder.record()["tasks"]
+        except HostError:
+            rows.append((folder.run_id, "", "damaged"))
+            continue
+        found.append(facts)
+        age, accuracy = duration(time.time() - facts["began"]), percent(facts["accuracy"])
+        steps = [row.step for row in saved_rows(facts) if row.is_chief]
+        start = (folder.run_id, facts["name"] or "", facts["state"], age, facts["backend"])
+        rows.append((*start, str(len(tasks)), "".join(steps[:1]), accuracy))
     if options.json:
-        found = [folder for folder in reversed(all_runs(parent)) if _cells(folder)[2] != "damaged"]
-        print_json(runs=[_facts(folder, asks=False) for folder in found])
-        return 0
-    rows = [_cells(folder) for folder in reversed(all_runs(parent))]
-    if rows:
+        print_json(runs=found)
+    elif rows:
         print_table(("run", "name", "state", "age", "backend", "tasks", "step", "accuracy"), rows)
     else:
         print(f"no runs in {parent}")
     return 0
 
 
-def _cells(folder: RunFolder) -> "tuple[str, ...]":
-    try:
-        record, accuracy = folder.record(), percent(folder.accuracy())
-    except HostError:
-        return (folder.run_id, "", "damaged")
-    rows = saved_rows(folder.status())
-    return (
-        folder.run_id,
-        record.get("name") or "",
-        state_of(folder, asks=False).name,
-        duration(time.time() - record["began"]),
-        record["backend"],
-        str(len(record["tasks"])),
-        next((row.step for row in rows if row.is_chief), ""),
-        accuracy,
-    )
-
-
-def _facts(folder: RunFolder, *, asks: bool) -> dict[str, object]:
+def _facts(folder: RunFolder, *, asks: bool) -> dict[str, Any]:
     """Returns what --json says of a run."""
     record, status, state = folder.record(), folder.status(), state_of(folder, asks=asks)
     kept = {key: record.get(key) for key in ("run", "name", "backend", "began", "output")}
@@ -259,7 +250,7 @@ def stop(options: argparse.Namespace) -> int:
     folder = _find(options)
     pid, record = folder.launcher_pid(), folder.record()
     if pid is None:
-        state, job = state_of(folder), backend_named(record["backend"]).job_of(record)
+        state, job = state_of(folder), BACKENDS[record["backend"]].job_of(record)
         if folder.end() is not None:
             say(f"run {folder.run_id} has ended before: {state.words}")
             return 0
@@ -302,6 +293,6 @@ def clean(options: argparse.Namespace) -> int:
         say(f"run {folder.run_id}: forgotten; {folder.path} is removed")
         return 0
     record = folder.record()
-    for line in backend_named(record["backend"]).clean(record) or ["nothing was left"]:
+    for line in BACKENDS[record["backend"]].clean(record) or ["nothing was left"]:
         say(f"run {folder.run_id}: {line}")
     return 0

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from launch.backends.registry import backend_named
+from launch.backends.registry import BACKENDS
 from launch.cluster.host_list import SETUP_PYTHON, code_folder, default_python
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
@@ -38,7 +38,7 @@ def setup(options: argparse.Namespace) -> int:
 
 def setup_hosts(cluster: Cluster, options: argparse.Namespace) -> int:
     """Prepares and checks the hosts of a cluster, as `setup` does."""
-    backend = backend_named(cluster.backend)
+    backend = BACKENDS[cluster.backend]
     if cluster.backend != "ssh" or backend.transport is None:
         hint = "`make venv` prepares a checkout, and docs/launch.md says what each backend needs"
         raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}; {hint}")

@@ -22,7 +22,7 @@ from typing import Optional
 
 from cifar10_program import LAUNCH, started_as
 from launch.backends.base import Backend
-from launch.backends.registry import backend_named
+from launch.backends.registry import BACKENDS
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
 from launch.record.output import Line, LogReader
@@ -52,7 +52,7 @@ def up(options: argparse.Namespace) -> int:
         options.json = options.shell = False
         return plan(options)
     job = make_job(cluster_of(options), options.arguments)
-    backend = backend_named(job.cluster.backend)
+    backend = BACKENDS[job.cluster.backend]
     if backend.is_checked_first and not options.no_check:
         refuse_problems(job, backend)
     folder = RunFolder.create(state_dir(options.state_dir), job, backend.output_folder(job))

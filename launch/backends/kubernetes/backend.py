@@ -192,8 +192,7 @@ def _follow(
         watch = PodWatch(tasks, limits, rules["restarts"], now)
         watch.supervisor.heard(now, stepped=any(steps.values()))
         for name, manifest in jobs.items():
-            state = watch.states[name]
-            state.restarts, state.step = restarts_of(manifest), steps.get(name, "")
+            watch.supervisor.resumed(name, restarts_of(manifest), steps.get(name, ""))
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
         loop = RunLoop(watch.supervisor, folder, display, events, signals)
         since = time.strftime(_STAMP, time.gmtime(status["time"])) if "time" in status else ""

@@ -54,13 +54,23 @@ _HOLD = "while sleep 1; grep -Eqs ':{:04X} [0-9A-F]+:[0-9A-F]+ 01 ' {}; do :; do
 
 @lru_cache(maxsize=1)
 def _templates() -> dict[str, Manifest]:
-    path = resources.files("launch.backends.kubernetes") / "templates" / "pod.yaml"
+    path = resources.files("launch.backends.kubernetes") / "templates" / "objects.yaml"
     return dict(yaml.safe_load(path.read_text("utf-8")))
 
 
 def _template(name: str) -> Manifest:
-    """Returns a new object as `templates/pod.yaml` has it."""
+    """Returns a new object as `templates/objects.yaml` has it."""
     return copy.deepcopy(_templates()[name])
+
+
+def _object(
+    kind: str, job: Job, name: str, own: str, labels: Optional[Manifest] = None, **spec: Any
+) -> Manifest:
+    """Returns an object of the template with the name `own`, and fields of its spec."""
+    found = _template(kind)
+    found["metadata"] = _metadata(job, name, own, labels)
+    found.get("spec", {}).update(spec)
+    return found
 
 
 def planned(job: Job) -> list[Manifest]:
@@ -71,15 +81,12 @@ def planned(job: Job) -> list[Manifest]:
 def network_policy(job: Job, name: str) -> Manifest:
     """Returns a policy that lets only the job's own pods reach its unprotected ports."""
     own = {"podSelector": {"matchLabels": {_INSTANCE: name}}}
-    spec = {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
-    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
-    return {**kind, "metadata": _metadata(job, name, name), "spec": spec}
+    return _object("NetworkPolicy", job, name, name, **own, ingress=[{"from": [own]}])
 
 
 def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
     """Returns a Secret with the variables that every task gets; no plan contains it."""
-    kind = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
-    return {**kind, "metadata": _metadata(job, name, secret_name(name)), "stringData": values}
+    return {**_object("Secret", job, name, secret_name(name)), "stringData": values}
 
 
 def tfjob(job: Job, name: str) -> Manifest:
@@ -109,15 +116,12 @@ def tfjob(job: Job, name: str) -> Manifest:
         if kind in first
     }
     spec = {"runPolicy": _given(policy), "tfReplicaSpecs": replicas}
-    kind = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob"}
-    return {**kind, "metadata": _metadata(job, name, name), "spec": spec}
+    return _object("TFJob", job, name, name, **spec)
 
 
 def service(job: Job, name: str) -> Manifest:
     """Returns the headless Service that gives the pods of Jobs their names, `TYPE-INDEX.NAME`."""
-    found = _template("Service")
-    found["metadata"], found["spec"]["selector"] = _metadata(job, name, name), {_INSTANCE: name}
-    return found
+    return _object("Service", job, name, name, selector={_INSTANCE: name})
 
 
 def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
@@ -131,10 +135,7 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
     pod = template["spec"]
     pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
     pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": tf_config(job, task, name)})
-    found = _template("Job")
-    found["metadata"] = _metadata(job, name, job_name(name, task.name), own)
-    found["spec"]["template"] = template
-    return found
+    return _object("Job", job, name, job_name(name, task.name), own, template=template)
 
 
 def tf_config(job: Job, task: Task, name: str) -> str:

@@ -43,11 +43,10 @@ class PodWatch:
     """
 
     def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
-        somewhere = [replace(task, host=replace(task.host, name="-")) for task in tasks]
         # The nodes end pods in their order and time; the launcher waits for all of it.
         secs = float(overdue_secs(limits))
         patient = replace(limits, stop_secs=secs)
-        self.supervisor = Supervisor(somewhere, patient, restarts, now, ps_secs=secs)
+        self.supervisor = Supervisor(tasks, patient, restarts, now, ps_secs=secs)
         self.supervisor.start()  # all tasks are in the manifests
         self.states = self.supervisor.states
         self.live_tasks: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launch.backends.docker import Docker, DockerSettings, for_agents, is_here
-from launch.backends.registry import BACKENDS, backend_named
+from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
@@ -78,7 +78,7 @@ def test_restrictions_can_be_left_out_or_be_loosened_one_by_one() -> None:
 
 
 def test_the_plan_is_lines_for_a_shell() -> None:
-    documents = backend_named("docker").plan(make_cluster("--x=a b", options=("--shm-size=1g",)))
+    documents = BACKENDS["docker"].plan(make_cluster("--x=a b", options=("--shm-size=1g",)))
     assert [document.name for document in documents] == [
         "ip0: master/0, ps/0",
         "alice@ip1: worker/0",
@@ -103,7 +103,7 @@ def test_the_plan_is_lines_for_a_shell() -> None:
 
 
 def test_a_ps_is_given_no_folders_and_no_gpu() -> None:
-    line = backend_named("docker").plan(make_cluster())[0].text.split(" & ")[1]
+    line = BACKENDS["docker"].plan(make_cluster())[0].text.split(" & ")[1]
     assert "--mount" not in line
     assert "CUDA_VISIBLE_DEVICES='' " in line
     assert " --env=CUDA_VISIBLE_DEVICES " in line
@@ -115,8 +115,8 @@ def test_a_work_dir_that_no_container_has_is_refused_by_name() -> None:
         "name the hosts' folder with `docker: {data: wd/data}`"
     )
     with pytest.raises(LaunchError, match=re.escape(words)):
-        backend_named("docker").plan(make_cluster("--work-dir=wd"))
-    backend_named("docker").plan(make_cluster("--work-dir=/data"))
+        BACKENDS["docker"].plan(make_cluster("--work-dir=wd"))
+    BACKENDS["docker"].plan(make_cluster("--work-dir=/data"))
 
 
 @pytest.mark.parametrize(

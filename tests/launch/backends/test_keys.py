@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.registry import BACKENDS, backend_named
+from launch.backends.registry import BACKENDS
 from launch.cluster.show import as_documents
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
@@ -32,7 +32,7 @@ def test_each_key_of_a_backends_section_changes_what_it_runs(tmp_path: Path, nam
     def plan(section: str) -> str:
         tasks = TASKS if BACKENDS[name].chooses_hosts else HOSTS
         text = f"backend: {name}\n{tasks}gpus_per_task: 1\n{name}: {section}\n"
-        return as_documents(backend_named(name).plan(make_job(read(tmp_path, text))))
+        return as_documents(BACKENDS[name].plan(make_job(read(tmp_path, text))))
 
     settings = BACKENDS[name].settings
     assert settings is not None
@@ -48,7 +48,7 @@ def test_a_script_of_the_users_own_is_what_tasks_run(tmp_path: Path, name: str) 
     text = (
         f"backend: {name}\n{TASKS if BACKENDS[name].chooses_hosts else HOSTS}program: mine/own.py\n"
     )
-    plan = as_documents(backend_named(name).plan(make_job(read(tmp_path, text))))
+    plan = as_documents(BACKENDS[name].plan(make_job(read(tmp_path, text))))
     assert "mine/own.py" in plan
     assert "cifar10_main.py" not in plan
 

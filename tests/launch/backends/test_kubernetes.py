@@ -16,7 +16,7 @@ import yaml
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.settings import KubernetesSettings
-from launch.backends.registry import BACKENDS, backend_named
+from launch.backends.registry import BACKENDS
 from launch.cluster import show
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster
@@ -88,7 +88,7 @@ def container(job: dict[str, Any], role: str) -> dict[str, Any]:
 
 def test_the_plan_is_literally_this_and_says_no_values_of_variables(tmp_path: Path) -> None:
     job = make_job(read(tmp_path, FULL), ["--train-batch-size=16", "$(HOME) $$x"])
-    backend = backend_named("kubernetes")
+    backend = BACKENDS["kubernetes"]
     assert f"{backend.plan_text(job)}\n" == GOLDEN.read_text()
     planned = list(yaml.safe_load_all(GOLDEN.read_text()))
     assert list(yaml.safe_load_all(show.as_documents(backend.plan(job)))) == planned
@@ -303,7 +303,7 @@ def test_check_asks_for_the_rights_of_the_documented_role_the_claims_and_a_dry_r
         esac""",
     )
     (tmp_path / "may").write_text("no")
-    job, backend = make_job(small(data="nas:/records")), backend_named("kubernetes")
+    job, backend = make_job(small(data="nas:/records")), BACKENDS["kubernetes"]
     with pytest.raises(HostError, match="you may not list events in namespace vision of lab; docs"):
         backend.check(job)
     (tmp_path / "may").write_text("yes")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends.registry import backend_named
+from launch.backends.registry import BACKENDS
 from launch.errors import LaunchError
 from launch.record.run_folder import all_runs
 from tests.launch.launcher import ROOT, assert_nothing_left, make_workdir, put_script
@@ -16,7 +16,7 @@ from tests.launch.launcher import ROOT, assert_nothing_left, make_workdir, put_s
 def test_an_unknown_backend_is_refused() -> None:
     rule = "a backend must be one of local, ssh, docker, slurm, kubernetes, got 'cloud'"
     with pytest.raises(LaunchError, match=rule):
-        backend_named("cloud")
+        BACKENDS["cloud"]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Optional
 import pytest
 
 from cifar10.config import flags
-from launch.backends.registry import backend_named
+from launch.backends.registry import BACKENDS
 from launch.cluster import show
 from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster, Host
@@ -161,7 +161,7 @@ def test_the_shell_lines_run_the_tasks(tmp_path: Path) -> None:
         "os.write(1, f\"{task['type']} {task['index']} {sys.argv[1:]}\\n\".encode())\n"
     )
     cluster = from_hosts("ip0,ip1", python=sys.executable, workdir=str(workdir))
-    shown = show.as_documents(backend_named("ssh").plan(make_job(cluster, ["$(touch no)", "b c"])))
+    shown = show.as_documents(BACKENDS["ssh"].plan(make_job(cluster, ["$(touch no)", "b c"])))
     assert shown.startswith("# ip0: master/0, ps/0\ncd ")
     done = subprocess.run(["bash", "-c", shown], capture_output=True, text=True, check=True)
     assert sorted(done.stdout.splitlines()) == [
@@ -191,7 +191,7 @@ def test_shell_lines_need_ports_that_are_known() -> None:
 
 
 def _shell(cluster: Cluster) -> str:
-    return show.as_documents(backend_named(cluster.backend).plan(make_job(cluster)))
+    return show.as_documents(BACKENDS[cluster.backend].plan(make_job(cluster)))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.backends.kubernetes.backend import Kubernetes
-from launch.backends.registry import BACKENDS, backend_named
+from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
@@ -260,7 +260,7 @@ def test_the_folder_of_the_results_is_known_for_each_backend(
 ) -> None:
     (tmp_path / "lab.yaml").write_text(text)
     job = make_job(read_cluster(str(tmp_path / "lab.yaml"), BACKENDS), arguments)
-    assert backend_named(job.cluster.backend).output_folder(job) == folder
+    assert BACKENDS[job.cluster.backend].output_folder(job) == folder
 
 
 @pytest.mark.parametrize("verb", ["status", "logs", "stop", "attach", "clean"])

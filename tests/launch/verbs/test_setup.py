@@ -341,7 +341,7 @@ def checked(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.chdir(here)
     monkeypatch.setattr(verb, "check_job", check)
-    monkeypatch.setattr(verb, "backend_named", lambda name: Here())
+    monkeypatch.setattr(verb, "BACKENDS", {"ssh": Here()})
     return found
 
 
@@ -386,7 +386,7 @@ def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
         transport = transport(f"echo >> {begun}; exec sleep 600")
 
     begun.touch()
-    monkeypatch.setattr(verb, "backend_named", lambda name: Silent())
+    monkeypatch.setattr(verb, "BACKENDS", {"ssh": Silent()})
     names = ",".join(f"node{i}" for i in range(8))
     cluster = from_hosts(names, python="python3", workdir=str(tmp_path / "there"))
     with signals_once(lambda: begun.read_text() == "\n" * 8, signal.SIGTERM) as told:
