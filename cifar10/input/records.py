@@ -256,9 +256,12 @@ def _stand_in(data_dir: str, names: Sequence[str]) -> dict[str, Any]:
         raise DataError(f"{data_dir}/{error}") from error
     splits = {}
     for split, held in sets.items():
-        counts = {name: count_records(tf.io.gfile.join(data_dir, name)) for name in held}
-        files = [{"name": name, "records": count} for name, count in counts.items()]
-        splits[split] = {"records": sum(counts.values()), "files": files}
+        paths = {name: tf.io.gfile.join(data_dir, name) for name in held}
+        files = [
+            {"name": name, "records": count_records(path), "bytes": tf.io.gfile.stat(path).length}
+            for name, path in paths.items()
+        ]
+        splits[split] = {"records": sum(file["records"] for file in files), "files": files}
     return {
         "source": {"kind": "unknown", "name": "records without a manifest", "fingerprint": None},
         "class_names": list(schema.CLASS_NAMES),
