@@ -54,7 +54,9 @@ def test_data_preps_shards_are_found_and_counted(prepared_data):
 def test_the_tutorials_own_files_are_read_without_a_manifest(tutorial_data):
     records = open_records(str(tutorial_data))
     assert records.counts == {"train": 100, "validation": 7, "eval": 23}
-    assert list(records.files("eval")) == [str(tutorial_data / "eval.tfrecords")]
+    path = tutorial_data / "eval.tfrecords"
+    entry = {"name": path.name, "records": 23, "bytes": path.stat().st_size}
+    assert records.files("eval") == {str(path): entry}
     assert records.channels == (CIFAR10_MEAN, CIFAR10_STD)
     assert records.manifest["source"]["kind"] == "unknown"
     assert records.manifest["class_names"][3] == "cat"

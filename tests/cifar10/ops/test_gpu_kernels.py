@@ -24,9 +24,7 @@ BATCH = 64
 
 @functools.cache
 def gpu_kernels(op_type: str) -> list[Any]:
-    return [
-        found for found in registered_kernels(op_type) if found.device_type in ("GPU", "DEFAULT")
-    ]
+    return [kind for kind in registered_kernels(op_type) if kind.device_type in ("GPU", "DEFAULT")]
 
 
 def kernels_of(op: Any) -> list[Any]:
