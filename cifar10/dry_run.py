@@ -41,7 +41,7 @@ def dry_run(config: TrainConfig, stop: StopRequest) -> None:
     job = make_job(config, records, position)
     pipeline.check_evaluation(records)
     job = with_initial_weights(job, position.step == 0)
-    describe_training(job, position.step)
+    describe_training(job, is_over=position.step >= job.params.total_steps)
     params, last_step = job.params, job.params.total_steps
     between = config.steps_between_checkpoints(last_step, params.total_epochs)
     left = max(0, last_step - position.step)

@@ -97,29 +97,29 @@ def _set_environment(cluster: Optional[Cluster], in_graph: bool) -> None:
 
 
 def _run_role(
-    config: TrainConfig, task: Optional[Cluster], stop: StopRequest, started: float
+    config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
     """Does the work of this process, from its start to its end; loads the modules for that."""
     if config.dry_run:
         from cifar10.dry_run import dry_run
 
         dry_run(config, stop)
-    elif task is not None and task.task_type == EVALUATOR:
+    elif cluster is not None and cluster.task_type == EVALUATOR:
         from cifar10.run.evaluator import evaluate_until_end
 
-        evaluate_until_end(config, task, stop)
-    elif task and task.task_type == WORKER and config.replication == "between-graph":
+        evaluate_until_end(config, cluster, stop)
+    elif cluster and cluster.task_type == WORKER and config.replication == "between-graph":
         from cifar10.train import train_as_worker
 
-        train_as_worker(config, task, stop)
-    elif task is not None and task.task_type != MASTER:
+        train_as_worker(config, cluster, stop)
+    elif cluster is not None and cluster.task_type != MASTER:
         from cifar10.run.parameter_server import serve
 
-        serve(config, task, stop)
+        serve(config, cluster, stop)
     elif config.mode == "train_and_evaluate":
         from cifar10.train import train_and_evaluate
 
-        train_and_evaluate(config, stop, started, task)
+        train_and_evaluate(config, stop, started, cluster)
     elif config.mode == "evaluate":
         from cifar10.run.results import evaluate
 

@@ -1,20 +1,23 @@
 """Training: what a chief and a worker do, from records to results. Read this file first.
 
-A process alone is a chief. In a cluster, the chief (or `master`) saves, validates, writes results;
-workers train with it, parameter servers hold the weights, and an evaluator may validate meanwhile.
+A process alone is a chief. In a cluster, the chief saves, validates and writes results, as the task
+that Estimator calls `master` does; workers train with it, parameter servers hold the weights, and
+an evaluator may validate meanwhile. Estimator, its specs and `tf.estimator.train_and_evaluate`
+stand in `_train_as_chief`.
 
 A run continues from its output folder by four rules:
 1. From the newest checkpoint that is complete and finite, which Estimator restores; damaged ones
-   are renamed. Without one, a new run begins, from --init-checkpoint if that is given.
-2. With the model that run.json names; other records are allowed.
+   are renamed. Without any, a new run begins, from --init-checkpoint if that is given.
+2. Only with the model and the classes that run.json names; other records of them are allowed.
 3. At the first image that the job has not seen, which the checkpoint counts; so do the curves.
 4. If its last step is saved, or a stopping criterion was reached, only what is missing is made.
 
-The chief saves when a session begins, every --checkpoint-steps and at the end, and validates each
-checkpoint. A run ends at its last step, at a stopping criterion, at --max-minutes, by a signal,
-before which it saves, or by an error: a value that is not finite, a task that is missing, a stall.
-Workers end with the chief. What happens between two steps is in `run/training_hook.py`, a step in
-`step/training_step.py`, and what watches a run in `guard/`.
+The chief saves when a session begins, every --checkpoint-steps and at the end, and validates what
+it has saved unless an evaluator does. A run ends at its last step, at a stopping criterion, at
+--max-minutes, by a signal, after which it saves, or by an error: a value that is not finite, a task
+that is missing, a stall. Workers end at the last step or with the chief. What happens between two
+steps is in `run/training_hook.py`, a step in `step/training_step.py`, and what watches a run in
+`guard/`.
 """
 
 import math
@@ -73,7 +76,7 @@ def train_and_evaluate(
     open_folders(config)
     lock = folder_lock.hold(config.output_path, config.log_path, folder_lock.TRAINING, stop.check)
     with lock as check_owner:  # One run.
-        checkpoint = start.find_start(config, records.class_names)  # Rules 1 to 3.
+        checkpoint = start.find_start(config, records.class_names)  # Rules 1 and 2.
         job = make_job(config, records, checkpoints.read_position(checkpoint), cluster)
         step, last_step = job.params.position.step, job.params.total_steps
         check_window(config.profile_window, last_step)
@@ -90,7 +93,7 @@ def train_and_evaluate(
                 guarded.tell_end()
                 log(finished)
                 return
-            describe_training(job, step, guarded.describe(job.params.examples_per_step))
+            describe_training(job, guarded.describe(job.params.examples_per_step), is_over)
             job, metrics = start.prepare_folder(job)  # Rule 3, of the curves.
             deadline = started + 60.0 * (config.max_minutes or math.inf)
             status = _train_as_chief(job, guarded, checkpoint, metrics, deadline, check_owner)
@@ -122,26 +125,29 @@ def _train_as_chief(
         criteria = StoppingCriteria(config, lambda: hook.saved_step, line.message)
         # In this order: a step is recorded before it is saved, and its validation is judged after.
         hooks = [*guarded.hooks, hook, saver, criteria]
+        # No max_steps: `hook` ends training, at the last step or before.
         train_spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
-        best = KeepBest(params, metrics, line.message)  # It is called after each validation.
+        # An Exporter since Estimator calls those after each validation. It exports no SavedModel,
+        # which `results.finish` does once.
+        keep_best = KeepBest(params, metrics, line.message)
         eval_spec = tf.estimator.EvalSpec(
             lambda: evaluation_input(job, VALIDATION),
             steps=None,  # All validation images ...
             name=VALIDATION,
             hooks=guarded.evaluation_hooks,
-            exporters=best,
+            exporters=keep_best,
             start_delay_secs=0,
             throttle_secs=0,  # ... after each checkpoint.
         )
         if validates:
-            hook.take_back = best.take_back
+            hook.take_back = keep_best.take_back
             # A run may have been killed after it saved this checkpoint.
-            best.validate(estimator, eval_spec, checkpoint)
+            keep_best.validate(estimator, eval_spec, checkpoint)
         criteria.judge()
         goes_on = first_step < params.total_steps and not criteria.ending  # Rule 4.
         if goes_on and validates:
-            # In a cluster, too, it runs in this process: a chief's RunConfig has the target of its
-            # sessions, but no cluster, since `cifar10.main` has written such a TF_CONFIG.
+            # In a cluster, too, it is Estimator's local mode: the chief's RunConfig has the target
+            # of its sessions, but no cluster (`cluster/tf_config.py`, `estimator_config`).
             tf.estimator.train_and_evaluate(estimator, train_spec, eval_spec)
         elif goes_on:  # A separate evaluator validates, or there is nothing to validate on.
             estimator.train(train_spec.input_fn, train_spec.hooks)
@@ -154,7 +160,7 @@ def _train_as_chief(
         if job.records.has_validation:  # Nobody waits for an evaluator's last validation.
             latest = checkpoints.latest(output_dir)
             metrics.read_others(checkpoints.read_position(latest).step)
-            best.validate(estimator, eval_spec, latest)
+            keep_best.validate(estimator, eval_spec, latest)
         guarded.stop.check()
         criteria.judge()
         if criteria.ending and criteria.ending.status != status:  # By the last validation.
@@ -190,7 +196,7 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
 def _train_with_chief(job: Job, guarded: Guard) -> tuple[int, str]:
     """Trains as a worker; returns the number of steps that it took, and why it ends."""
     params = job.params
-    describe_training(job, 0, guarded.describe(params.examples_per_step))
+    describe_training(job, guarded.describe(params.examples_per_step))
     with ProgressLine(params.total_steps, params.total_epochs) as line:
         estimator = tf.estimator.Estimator(model_fn, config=run_config(job), params=params)
         progress = TrainingProgress(line, params)
@@ -198,7 +204,7 @@ def _train_with_chief(job: Job, guarded: Guard) -> tuple[int, str]:
         ending = "training is over"
         try:
             # tf.estimator.train_and_evaluate would start a second server at this task's address,
-            # wait five seconds for each worker before it, and then make exactly this call.
+            # wait five seconds for each worker up to this one, and then make exactly this call.
             estimator.train(lambda: training_input(job), hooks=[*guarded.hooks, hook])
         except TrainingOver as over:  # A session that was made anew found it so.
             ending = str(over)

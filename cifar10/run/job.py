@@ -101,13 +101,13 @@ def evaluation_input(job: Job, split: str) -> Any:
     return pipeline.evaluation_batches(job.records, split, job.config.eval_batch_size)
 
 
-def describe_training(job: Job, start_step: int, cluster: Optional[str] = None) -> None:
+def describe_training(job: Job, cluster: Optional[str] = None, is_over: bool = False) -> None:
     """Prints which model is about to be trained, on which devices and data, up to which step.
 
     Args:
       job: the job that is about to be trained.
-      start_step: the global step from which it continues.
       cluster: a line about the cluster; None: this process trains alone.
+      is_over: whether nothing is left to train, only results to make.
     """
     records, config, plan = job.records, job.config, job.params.plan
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
@@ -115,7 +115,10 @@ def describe_training(job: Job, start_step: int, cluster: Optional[str] = None) 
     if cluster:
         log(cluster)
     log(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_path})")
-    verb = f"continuing at step {start_step:,}" if start_step else "training"
-    log(f"{verb} to step {job.params.total_steps:,}; output: {config.output_path}")
+    step, verb = job.params.position.step, "training"
+    if step:
+        verb = "already trained" if is_over else f"continuing at step {step:,}"
+    last_step = step if is_over else job.params.total_steps
+    log(f"{verb} to step {last_step:,}; output: {config.output_path}")
     if plan.kernels_missing:
         log(f"convolutions are TensorFlow's: ours are not available, {plan.kernels_missing}")

@@ -71,8 +71,8 @@ def _set_older_aside(output_dir: str) -> None:
 def prepare_folder(job: Job) -> tuple[Job, Metrics]:
     """Makes the folder ready for training; returns the job and the metrics up to its position.
 
-    What is unfit to continue from is renamed. Other tasks and people find the settings there. The
-    job records whether a separate process validates: the cluster lists one, or it holds the folder.
+    What is unfit to continue from is renamed. The job records whether a separate process
+    validates: the cluster lists one, or it holds the folder.
     """
     output_dir, step = job.config.output_path, job.params.position.step
     is_listed = bool(job.cluster and job.cluster.has_evaluator)

@@ -31,6 +31,11 @@ def refused(call, error=UserError):
     except error as refusal:
         return str(refusal)
 
+def as_a_master():
+    cluster, task = {"master": ["a:1"], "ps": ["b:1"]}, {"type": "master", "index": 0}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+    return [refused(cifar10.train), refused(cifar10.train)]
+
 print(json.dumps({
     "trained": vars(result),
     "evaluated": metrics,
@@ -46,6 +51,7 @@ print(json.dumps({
         refused(lambda: predictor.predict(["none.png"])),
         refused(lambda: predictor.predict([white[..., 0]]), ValueError),
         refused(lambda: cifar10.train(**task)),
+        *as_a_master(),
     ],
 }))
 """
@@ -94,6 +100,7 @@ def test_the_api_trains_evaluates_and_predicts_with_the_names_of_the_flags(
         "none.png cannot be read: ",
         "an image must be a path, or uint8 [height, width, 3], got uint8 [32, 32]",
         "cifar10.train trains alone, but TF_CONFIG or the flags make this process ps/0",
+        *["cifar10.train trains alone, but TF_CONFIG or the flags make this process master/0"] * 2,
     )
     assert len(found["refused"]) == len(expected)
     for message, beginning in zip(found["refused"], expected):

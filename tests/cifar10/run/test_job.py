@@ -81,12 +81,27 @@ def test_epochs_are_counted_in_images_when_steps_before_had_others(
     assert params.total_examples == done.examples_seen + 10 * (40 - done.step)
 
 
+@pytest.mark.parametrize(
+    ("step", "is_over", "begins"),
+    [
+        (0, False, "training to step 40"),
+        (15, False, "continuing at step 15 to step 40"),
+        (15, True, "already trained to step 15"),  # By a stopping criterion.
+    ],
+)
+def test_what_is_left_to_train_is_said(tutorial_data, capsys, step, is_over, begins):
+    config = TrainConfig(data_dir=str(tutorial_data), train_steps=40)
+    position = TrainingPosition(step, 128 * step)
+    describe_training(make_job(config, open_records(str(tutorial_data)), position), None, is_over)
+    assert capsys.readouterr().out.splitlines()[-1] == f"{begins}; output: output"
+
+
 @pytest.mark.parametrize(("model", "count"), [("resnet", 1), ("mlp", 0)])
 def test_who_goes_without_our_convolutions_and_has_any_says_so(
     tutorial_data, monkeypatch, capsys, model, count
 ):
     monkeypatch.setattr(devices.kernels, "why_not", lambda flags: "they are not compiled (make)")
-    describe_training(make(tutorial_data, model=model), 0)
+    describe_training(make(tutorial_data, model=model))
     line = "convolutions are TensorFlow's: ours are not available, they are not compiled (make)"
     assert capsys.readouterr().out.splitlines().count(line) == count
 
