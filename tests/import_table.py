@@ -115,7 +115,7 @@ _CIFAR10 = _entries(
     (
         "api",
         "the Python API",
-        "errors image_decoding config host run train main",
+        "errors image_decoding config cluster host run train main",
         LATE,
     ),
 )

@@ -212,9 +212,12 @@ class Peers:
           ConfigError: a task belongs to another job.
           TrainingError: a task has not answered within the timeout.
         """
-        started, said = time.monotonic(), False
+        started = checked = time.monotonic()
+        said = False
         while absent := [task for task in tasks if not self._states[task].answers]:
-            check()
+            if time.monotonic() >= checked:  # A worker's reads files that all share.
+                check()
+                checked = time.monotonic() + _PERIOD_SECS / 2
             self.require(absent)
             if not said and time.monotonic() - started > _SAY_AFTER_SECS:
                 log(f"waiting for {', '.join(map(str, absent))}")

@@ -4,6 +4,7 @@ It stores variables and runs the ops that the trainers' sessions send, and needs
 with exit code 0 once training is over: the chief tells it.
 """
 
+import contextlib
 import time
 from typing import Any
 
@@ -53,7 +54,9 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
         while not registry.has_ended():
             stop.check(lambda: peers.is_here(chief))
             if peers.missing([chief]):
-                state = run_file.read(config.output_path).training
+                state = None
+                with contextlib.suppress(tf.errors.PermissionDeniedError):
+                    state = run_file.read(config.output_path).training
                 if state and state["ended_at_step"] is not None:
                     break  # This task was started after the end.
             peers.require([chief])

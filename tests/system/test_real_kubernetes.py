@@ -16,7 +16,7 @@ from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
 from tests.cifar10 import program
-from tests.launch.launcher import ROOT, Launcher, read_until, wait_for
+from tests.launch.launcher import ROOT, Launcher, interrupt, read_until, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -135,6 +135,52 @@ def test_stop_now_waits_until_kubernetes_says_that_the_pods_are_gone(
     assert "does not answer" not in launcher.log("master/0")
     wait_for(lambda: not bed.left(), "end of the objects")
     assert "nothing was left" in launcher.verb("clean", "--run", launcher.run_id())
+
+
+def test_a_quota_and_a_claim_that_is_missing_are_why_a_job_waits(
+    bed: Bed, launcher: Launcher
+) -> None:
+    bed.kubectl("create", "quota", "none", "--hard=pods=0")
+    try:
+        words = ("--set=kubernetes.data=nowhere", "--", *TRAINING, "/data/output/c")
+        process = launcher.start_up(flags(bed), *words)
+        read_until(process, "no pod can be created for master/0, ps/0, worker/0: exceeded quota")
+        bed.kubectl("delete", "quota", "none")
+        read_until(process, 'persistentvolumeclaim "nowhere" not found')
+        interrupt(process)
+    finally:
+        bed.kubectl("delete", "quota", "none", "--ignore-not-found")
+    wait_for(lambda: not bed.left(), "end of the objects")
+
+
+def test_a_failed_task_an_evicted_pod_and_a_deleted_job_are_told_apart(
+    bed: Bed, launcher: Launcher
+) -> None:
+    """The second job has a name as long as any may be, and runs beside the first one."""
+    words = ("--", *TRAINING, "/data/output/d", "--train-steps", "100000")
+    evicted = launcher.start_up(flags(bed), "--set=restarts=0", *words)
+    launcher.wait_for_log("worker/0", "step ")
+    name = f"--name={'n' * 63}"
+    failed = launcher.up(flags(bed), name, "--", *TRAINING, "/none", exit_code=2)
+    assert "master/0 failed: exit code 2" in failed
+    pod = bed.kubectl("get", "pods", "-oname", "-l", f"{manifests.TYPE}=worker").split("/")[1]
+    eviction = {
+        "apiVersion": "policy/v1beta1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.strip()},
+    }
+    path = f"/api/v1/namespaces/lab/pods/{pod.strip()}/eviction"
+    bed.kubectl("create", "--raw", path, "-f-", given=json.dumps(eviction))
+    output, _ = evicted.communicate(timeout=200)
+    assert "its pod was deleted" in output
+    wait_for(lambda: not bed.left(), "end of the objects")
+
+    deleted = launcher.start_up(flags(bed), *words)
+    launcher.wait_for_log("worker/0", "step ")
+    bed.kubectl("delete", "service", "--all")
+    output, _ = deleted.communicate(timeout=200)
+    print(output)
+    wait_for(lambda: not bed.left(), "end of the objects")
 
 
 def test_the_api_server_takes_every_manifest_and_check_says_so(
