@@ -147,7 +147,7 @@ def tensorflow_loaded(config: TrainConfig) -> Iterator[None]:
         # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
         import tensorflow.compat.v1 as tf
 
-        from cifar10.run.tf_errors import clear_errors
+        from cifar10.tf_errors import clear_errors
 
         # By default, TensorFlow shows warnings but not Estimator's INFO lines.
         tf.logging.set_verbosity(tf.logging.INFO if config.verbose else tf.logging.FATAL)

@@ -94,8 +94,8 @@ _CIFAR10 = _entries(
     (
         "run",
         "what each task does, from its start to its end",
-        "schema image_decoding errors tf_internals models config host input cluster output "
-        "report optim step guard",
+        "schema image_decoding errors models config host input cluster output report optim step "
+        "guard",
         ANYTHING,
     ),
     (
@@ -110,7 +110,18 @@ _CIFAR10 = _entries(
         "schema config host input output guard run step train",
         ANYTHING,
     ),
-    ("main", "command line → exit code", "errors config host cluster run train dry_run", LATE),
+    (
+        "tf_errors",
+        "TensorFlow's errors → one line each",
+        "tf_internals errors config host input",
+        ANYTHING,
+    ),
+    (
+        "main",
+        "command line → exit code",
+        "errors config host cluster run train dry_run tf_errors",
+        LATE,
+    ),
     ("__main__", "python -m cifar10", "host main", STDLIB),
     (
         "api",

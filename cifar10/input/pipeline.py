@@ -267,7 +267,7 @@ def check_evaluation(records: RecordSet) -> None:
     15,000 images take 0.12 s of one core (AMD Zen 3, median of 3); parsing them, too, takes 0.55 s.
 
     Raises:
-      tf.errors.OpError: as evaluation would; `run.tf_errors.clear_errors` translates it.
+      tf.errors.OpError: as evaluation would; `tf_errors.clear_errors` translates it.
     """
     for split in sorted({schema.VALIDATION, schema.EVAL} & records.counts.keys()):
         with tf.Graph().as_default(), tf.Session(config=NO_GPU) as session:

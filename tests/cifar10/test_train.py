@@ -22,11 +22,11 @@ from cifar10.output import checkpoints, run_file
 from cifar10.output.metrics import Metrics
 from cifar10.run import results
 from cifar10.run.job import Job, evaluation_input, make_job
-from cifar10.run.tf_errors import clear_errors
 from cifar10.run.training_hook import ChiefHook, Saving
 from cifar10.run.validation import KeepBest
 from cifar10.step.params import Replication
 from cifar10.step.state import examples_seen
+from cifar10.tf_errors import clear_errors
 from cifar10.train import train_and_evaluate, training_input
 from tests.cifar10 import record_files, saved
 from tests.failing_disk import flip_bit

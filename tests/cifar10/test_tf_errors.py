@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import tf_errors
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
 from cifar10.host.files import write_text
-from cifar10.run import tf_errors
-from cifar10.run.tf_errors import clear_errors
+from cifar10.tf_errors import clear_errors
 from tests.cifar10.saved import save
 
 CONFIG = TrainConfig(output_dir="runs/1")
