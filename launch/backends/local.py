@@ -6,11 +6,12 @@ from launch.backends.base import Backend
 from launch.cluster.model import FREE_PORTS
 from launch.cluster.tasks import Job
 from launch.connect.link import Transport
+from launch.record.result import words_for
 
 TRANSPORT = Transport(
     command=lambda host, command, line, lease_secs: list(command),
-    explain=lambda host, code, errors: (
-        f"the agent ended with exit code {code}: {errors or 'without an error message'}"
+    explain=lambda host, code, errors: ": ".join(
+        filter(None, ("the agent ended", words_for(code), errors))
     ),
 )
 

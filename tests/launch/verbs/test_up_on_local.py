@@ -19,7 +19,7 @@ def test_a_killed_agent_leaves_nothing_and_is_named(launcher: Launcher) -> None:
     os.kill(agent, signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "failed: lost: the agent ended with exit code -9" in output
+    assert "failed: lost: the agent ended: killed by SIGKILL" in output
     launcher.assert_nothing_left(timeout_secs=60)
 
 
