@@ -144,7 +144,7 @@ def test_a_quota_and_a_claim_that_is_missing_are_why_a_job_waits(
     try:
         words = ("--set=kubernetes.data=nowhere", "--", *TRAINING, "/data/output/c")
         process = launcher.start_up(flags(bed), *words)
-        read_until(process, "no pod can be created for master/0, ps/0, worker/0: exceeded quota")
+        read_until(process, "no pod can be created for master/0, worker/0, ps/0: exceeded quota")
         bed.kubectl("delete", "quota", "none")
         read_until(process, 'persistentvolumeclaim "nowhere" not found')
         interrupt(process)
