@@ -24,7 +24,7 @@ from cifar10.host.process import end_process
 from cifar10_program.streams import log_error
 
 _PERIOD_SECS = 0.25
-_ASK_SECS = 5.0  # for an answer of a few numbers
+_ASK_SECS = 5.0  # for an answer of a few numbers, and from one question to the next
 _LAST_WORDS_SECS = 2.0  # Time for the main thread to end by itself.
 _FIRST_FACTOR = 3.0  # for phases that come first, which also build graphs and fill buffers
 _LONGEST_GAP_SECS = 2.0  # A longer one was a standstill, such as SIGSTOP, and does not count.
@@ -133,7 +133,9 @@ class StallCheck:
         if count != self._count or phase is None or not self.hears_all():
             self._count, self._silence, self._is_said = count, 0.0, False
             return
-        self._silence += passed
+        before, self._silence = self._silence, self._silence + passed
+        if self.is_in_step and before // _ASK_SECS < self._silence // _ASK_SECS:
+            self._ask_rounds()  # So it looks again whether its round is over, see `SyncBarrier`.
         limit = self.timeout_secs * (_FIRST_FACTOR if phase in (START, FIRST_STEP) else 1.0)
         if not self.timeout_secs or self._silence <= limit:
             return
@@ -152,6 +154,14 @@ class StallCheck:
 
         It has pushed its gradients of the round then. Nobody, too, if the servers do not reply.
         """
+        answer = self._ask_rounds()
+        if not answer or answer[1 + self.replica] != answer[0]:
+            return ""
+        late = [name for name, pushed in zip(self.replicas, answer[1:]) if pushed != answer[0]]
+        return ", ".join(late or self.replicas[: min(self.replica, 1)])
+
+    def _ask_rounds(self) -> list[int]:
+        """Returns the `rounds`; an empty list if there are none, or the servers do not reply."""
         answer: list[int] = []
 
         def run() -> None:
@@ -163,7 +173,4 @@ class StallCheck:
             thread = threading.Thread(target=run, daemon=True)
             thread.start()
             thread.join(_ASK_SECS)
-        if not answer or answer[1 + self.replica] != answer[0]:
-            return ""
-        late = [name for name, pushed in zip(self.replicas, answer[1:]) if pushed != answer[0]]
-        return ", ".join(late or self.replicas[: min(self.replica, 1)])
+        return answer

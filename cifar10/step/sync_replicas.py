@@ -88,8 +88,14 @@ class SyncBarrier:
         return tf.group(*pushes, arrived)
 
     def rounds(self) -> tf.Tensor:
-        """Returns the round, and that of each replica's latest gradient, int64 [1 + replicas]."""
-        with tf.device(self._device):
+        """Returns the round, and that of each replica's latest gradient, int64 [1 + replicas].
+
+        It also lets this replica look again whether its round is over. Two processes may have one
+        task's name for some seconds, such as a deleted pod and the one in its place: if the one
+        that ends takes the token of a round, the other would wait for ever.
+        """
+        own = self._tokens[self.replication.replica - 1 : self.replication.replica]
+        with tf.device(self._device), tf.control_dependencies(list(map(_add_token, own))):
             return tf.stack([count.read_value() for count in (self._round, *self._pushed_rounds)])
 
     def mean(self, pushed: tf.Operation) -> list[tf.Tensor]:
@@ -186,7 +192,11 @@ class SyncBarrier:
 
     def _release_after(self, done: tf.Tensor) -> tf.Operation:
         with tf.control_dependencies([done]):
-            return tf.group(*(token.apply_grad(tf.constant(0.0), 2**62) for token in self._tokens))
+            return tf.group(*map(_add_token, self._tokens))
+
+
+def _add_token(tokens: tf.ConditionalAccumulator) -> tf.Operation:
+    return tokens.apply_grad(tf.constant(0.0), 2**62)
 
 
 def _accumulator(name: str, shape: Union[tf.TensorShape, list[int]]) -> tf.ConditionalAccumulator:

@@ -215,6 +215,18 @@ def test_a_process_that_waits_for_others_names_them_and_does_not_end(
     assert capsys.readouterr().err == line
 
 
+def test_a_long_step_looks_again_whether_its_round_is_over(clock) -> None:
+    asked = mock.Mock(return_value=np.array([7, 7]))
+    progress = in_phase(STEP, 100.0, session=mock.Mock(run=asked), rounds=[7])
+    clock.run(progress, 4)
+    assert asked.call_count == 0
+    clock.run(progress, 17)
+    assert asked.call_count == 4
+    progress.begin(watchdog.SAVING)
+    clock.run(progress, 17)
+    assert asked.call_count == 4
+
+
 def test_a_session_that_does_not_answer_names_nobody(clock, monkeypatch) -> None:
     class Session:
         def run(self, fetches: object) -> None:

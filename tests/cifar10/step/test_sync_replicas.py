@@ -108,6 +108,20 @@ def test_a_synchronous_update_is_the_mean_of_both_replicas(pair):
     assert chief.state("gradients") == 0
 
 
+def test_a_replica_whose_token_another_process_took_looks_again(pair, target):
+    chief, worker = pair
+    with at_the_same_time(lambda: worker.step(1.0)) as ended:
+        wait_for_gradient(worker)
+        before = Replica(target, place(1))  # It has the same name, takes a token, and ends.
+        with at_the_same_time(lambda: before.step(1.0)) as taken:
+            wait_until(lambda: worker.state("gradients") == 2)
+            chief.step(1.0)
+            wait_until(lambda: ended.is_set() or taken.is_set())
+            assert not (ended.is_set() and taken.is_set())
+            (before if ended.is_set() else worker).state("rounds")
+    before.session.close()
+
+
 def test_a_replica_whose_gradient_is_missing_is_known(pair):
     chief, worker = pair
     current, *arrived = chief.state("rounds")
