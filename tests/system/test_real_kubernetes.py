@@ -156,20 +156,17 @@ def test_a_quota_and_a_claim_that_is_missing_are_why_a_job_waits(
 def test_a_failed_task_an_evicted_pod_and_a_deleted_job_are_told_apart(
     bed: Bed, launcher: Launcher
 ) -> None:
-    """The second job has a name as long as any may be, and runs beside the first one."""
+    """The second job runs beside the first one, and has a name as long as any may be."""
     words = ("--", *TRAINING, "/data/output/d", "--train-steps", "100000")
     evicted = launcher.start_up(flags(bed), "--set=restarts=0", *words)
     launcher.wait_for_log("worker/0", "step ")
-    name = f"--name={'n' * 63}"
+    pods = bed.kubectl("get", "pods", "-oname", "-l", f"{manifests.TYPE}=worker")
+    pod = pods.strip().removeprefix("pod/")
+    name = f"--name={'n' * 30}"
     failed = launcher.up(flags(bed), name, "--", *TRAINING, "/none", exit_code=2)
-    assert "master/0 failed: exit code 2" in failed
-    pod = bed.kubectl("get", "pods", "-oname", "-l", f"{manifests.TYPE}=worker").split("/")[1]
-    eviction = {
-        "apiVersion": "policy/v1beta1",
-        "kind": "Eviction",
-        "metadata": {"name": pod.strip()},
-    }
-    path = f"/api/v1/namespaces/lab/pods/{pod.strip()}/eviction"
+    assert "master/0 on node-a failed: exit code 2" in failed
+    eviction = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/lab/pods/{pod}/eviction"
     bed.kubectl("create", "--raw", path, "-f-", given=json.dumps(eviction))
     output, _ = evicted.communicate(timeout=200)
     assert "its pod was deleted" in output
@@ -179,7 +176,7 @@ def test_a_failed_task_an_evicted_pod_and_a_deleted_job_are_told_apart(
     launcher.wait_for_log("worker/0", "step ")
     bed.kubectl("delete", "service", "--all")
     output, _ = deleted.communicate(timeout=200)
-    print(output)
+    assert "the job was deleted by someone else" in output
     wait_for(lambda: not bed.left(), "end of the objects")
 
 

@@ -18,7 +18,7 @@ from launch.backends.kubernetes.manifests import RESTARTS, Manifest, annotated, 
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Poll
 from launch.connect.tools import Meanings, await_end, call, last_line, meaning
-from launch.errors import HostError
+from launch.errors import HostError, NotHereError
 from launch.record.run_folder import Record
 
 _TIMEOUT_SECS = 60.0
@@ -97,7 +97,7 @@ class Kubectl:
             words = f"user {user} may not {verb} {what} in namespace {where or self.namespace}"
             return ForbiddenError(f"kubernetes: {words}; docs/launch.md has the Role to ask for")
         if (known := meaning(_MEANINGS, errors)) is not None:
-            return HostError(f"kubernetes: {known}")
+            return NotHereError(f"kubernetes: {known}")
         last = last_line(errors, "it failed without an error message")
         error = ForbiddenError if "(Forbidden)" in last else HostError  # as by a quota
         return error(f"kubectl: {last}")

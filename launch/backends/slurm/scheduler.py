@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from launch.connect.tools import await_end, call, last_line
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.result import ExitReason
 
 SAVE, CANCEL = 1, 2  # how urgently a job is to end
@@ -183,8 +183,9 @@ def ask(
         return done
     last = last_line(done.stderr, f"exit code {done.returncode}")
     said = f"{tool}: {re.sub(r'^(.*(failed|failure)|[a-z]+: (error|fatal)): ', '', last)}"
-    if re.search(_NO_ANSWER, done.stderr):
-        raise HostError(f"{said}; does `sinfo` work here?")
+    if no_answer := re.search(_NO_ANSWER, done.stderr):
+        error = NotHereError if no_answer[0] == "configuration source" else HostError
+        raise error(f"{said}; does `sinfo` work here?")
     if tool == "sbatch":
         raise LaunchError(f"{said}; `sinfo` lists what there is, `slurm:` asks for it")
     raise HostError(said)

@@ -10,11 +10,11 @@ from typing import Any, Callable
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import tf_errors
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError
 from cifar10.input.pipeline import evaluation_batches, load_split, training_batches
 from cifar10.input.records import CIFAR10_MEAN, CIFAR10_STD, RecordSet, open_records
-from cifar10.run import tf_errors
 from data_prep import cli
 from tests.cifar10 import record_files
 from tests.failing_disk import flip_bit

@@ -21,7 +21,7 @@ from launch.cluster import show
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import make_job
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError, LaunchError, NotHereError
 from tests.launch.backends.samples import kubernetes_cluster
 from tests.launch.kube_schema import check_object, check_pod_security
 from tests.launch.launcher import ROOT, has_ended, wait_for
@@ -282,6 +282,12 @@ def test_what_kubectl_complains_of_is_said_in_one_line(errors: str, words: str) 
     explained = str(Kubectl("lab", "vision").error(errors))
     assert words in explained
     assert "\n" not in explained
+
+
+def test_without_a_context_nothing_is_submitted() -> None:
+    error = Kubectl(None, None).error("error: current-context is not set\n")
+    assert isinstance(error, NotHereError)
+    assert "choose one: kubectl config use-context NAME" in str(error)
 
 
 def test_check_asks_for_the_rights_of_the_documented_role_the_claims_and_a_dry_run(

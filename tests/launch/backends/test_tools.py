@@ -11,7 +11,7 @@ from launch.backends.slurm.job import explain_srun
 from launch.backends.slurm.scheduler import ask
 from launch.backends.ssh import TRANSPORT as SSH
 from launch.cluster.model import Host
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError, LaunchError, NotHereError
 from tests.launch.launcher import put_script
 
 UNKNOWN = "Host key verification failed."
@@ -52,6 +52,8 @@ def test_what_srun_says_is_explained() -> None:
     ("tool", "errors", "kind", "words"),
     [
         ("squeue", "Unable to contact slurm controller", HostError, "; does `sinfo` work here?"),
+        # Nothing can have been submitted.
+        ("sbatch", "Could not establish a configuration source", NotHereError, "; does `sinfo`"),
         ("scancel", "Invalid job id 7", HostError, ""),
         ("sbatch", "first\nsbatch: error: Invalid qos", LaunchError, "; `sinfo` lists what there"),
     ],
