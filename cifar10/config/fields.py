@@ -51,9 +51,7 @@ class ConfigFields(*own_settings(*REGISTRIES.values())):  # type: ignore[misc]
     images: tuple[str, ...] = _job(
         "image files, or folders of them, for --mode predict", (), metavar="FILE", common=True
     )
-    json: bool = _job(
-        "--mode predict prints a JSON object a line for each image file", False, common=True
-    )
+    json: bool = _job("--mode predict prints a line of JSON for each image", False, common=True)
     checkpoint: Optional[str] = _job(
         "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
         metavar="PATH",
@@ -66,11 +64,7 @@ class ConfigFields(*own_settings(*REGISTRIES.values())):  # type: ignore[misc]
         metavar="PATH",
         instead="name the checkpoint by --checkpoint",
     )
-    dry_run: bool = _job(
-        "say what training would do, and how long by some of its steps; writes nothing",
-        False,
-        common=True,
-    )
+    dry_run: bool = _job("say what training would do, and how long it takes", False, common=True)
     max_minutes: Optional[float] = _job(
         "end training after this many minutes, then evaluate as usual", above=0, common=True
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,14 @@ from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
 from tests.cifar10 import program
-from tests.launch.launcher import ROOT, Launcher, interrupt, read_until, wait_for
+from tests.launch.launcher import (
+    ROOT,
+    Launcher,
+    interrupt,
+    processes_naming,
+    read_until,
+    wait_for,
+)
 
 pytestmark = pytest.mark.system
 
@@ -177,6 +185,23 @@ def test_a_failed_task_an_evicted_pod_and_a_deleted_job_are_told_apart(
     bed.kubectl("delete", "service", "--all")
     output, _ = deleted.communicate(timeout=200)
     assert "the job was deleted by someone else" in output
+    wait_for(lambda: not bed.left(), "end of the objects")
+
+
+def test_a_job_outlives_an_api_server_that_is_away(bed: Bed, launcher: Launcher) -> None:
+    """The server stands still for longer than a call waits; the job trains on, and ends."""
+    words = ("--", *TRAINING, "/data/output/e", "--train-steps", "600")
+    process = launcher.start_up(flags(bed), *words)
+    launcher.wait_for_log("worker/0", "step ")
+    (server,) = processes_naming("kube-apiserver --etcd-servers")
+    os.kill(server, signal.SIGSTOP)
+    try:
+        read_until(process, "the job goes on, trying again")
+    finally:
+        os.kill(server, signal.SIGCONT)
+    output, _ = process.communicate(timeout=200)
+    assert "trying again" not in output
+    assert output.splitlines()[-1] == "master/0 is done"
     wait_for(lambda: not bed.left(), "end of the objects")
 
 
