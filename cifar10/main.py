@@ -54,13 +54,13 @@ def main(argv: Optional[Sequence[str]] = None, config_type: type[TrainConfig] = 
 
 @contextlib.contextmanager
 def prepared(config: TrainConfig) -> Iterator[tuple[Optional[Cluster], StopRequest]]:
-    """Prepares this process for a role or a mode, and restores it as it was.
+    """Prepares this process for a role or a mode; restores its signal handlers and warnings.
 
     Args:
       config: the settings.
 
     Yields:
-      The cluster, None where this process works alone, and what knows of signals meanwhile.
+      The cluster, None where this process works alone, and the signals that arrive meanwhile.
 
     Raises:
       ConfigError: this is no main thread, or the flags or TF_CONFIG describe no cluster.

@@ -144,7 +144,8 @@ def _train_as_chief(
             # A run may have been killed after it saved this checkpoint.
             keep_best.validate(estimator, eval_spec, checkpoint)
         criteria.judge()
-        goes_on = first_step < params.total_steps and not criteria.ending  # Rule 4.
+        # Rule 4; the validation above may have reached a criterion.
+        goes_on = first_step < params.total_steps and not criteria.ending
         if goes_on and validates:
             # In a cluster, too, it is Estimator's local mode: the chief's RunConfig has the target
             # of its sessions, but no cluster (`cluster/tf_config.py`, `estimator_config`).
@@ -152,7 +153,7 @@ def _train_as_chief(
         elif goes_on:  # A separate evaluator validates, or there is nothing to validate on.
             estimator.train(train_spec.input_fn, train_spec.hooks)
         guarded.stop.check()
-        status = (criteria.ending or hook).status
+        status = criteria.ending.status if criteria.ending else hook.status
         # Before the last validation, for which no other task is needed: by this record, the
         # evaluator ends, and so do tasks that start again meanwhile.
         start.record_end(job, status)

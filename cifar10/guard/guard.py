@@ -42,7 +42,7 @@ class Guard:
       stop: knows whether a signal has arrived.
       activity: what the main thread does, and the check that it makes progress.
       hooks: for training, before all others: they note its phases and end it after a signal.
-      saving: for the hook that saves: notes that, and raises Stopped once it has saved.
+      saving: for the hook that saves: notes that, and after a signal raises Stopped once saved.
       evaluation_hooks: for evaluations: they note batches, and raise Stopped after a signal.
     """
 

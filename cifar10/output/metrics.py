@@ -66,7 +66,7 @@ class Metrics:
           step: the global step.
           **metrics: the other columns, by name.
         """
-        row = {"split": split, "step": step, **rounded_figures(metrics)}
+        row = {"split": split, "step": step, **rounded_values(metrics)}
         row["wall_time"] = round(time.time(), 3)
         is_known = self._rows.pop((split, step), None) is not None
         self._rows[split, step] = row
@@ -124,7 +124,7 @@ def rounded(value: float) -> float:
     return float(f"{float(value):.6g}")
 
 
-def rounded_figures(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def rounded_values(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Rounds the finite floats of a row of metrics; all other values stay as they are."""
     return {
         name: rounded(value) if isinstance(value, float) and math.isfinite(value) else value

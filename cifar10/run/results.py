@@ -21,7 +21,7 @@ from cifar10.input.records import open_records
 from cifar10.optim.schedules import highest_rate, warmup_steps
 from cifar10.output import checkpoints, event_files, model_settings
 from cifar10.output.folders import EVENTS
-from cifar10.output.metrics import Metrics, rounded_figures
+from cifar10.output.metrics import Metrics, rounded_values
 from cifar10.report import Mistake, render_report
 from cifar10.run.export import export
 from cifar10.run.job import Job, evaluation_input, make_job
@@ -247,7 +247,7 @@ def _metrics(job: Job, metrics: Metrics, evaluation: Evaluation, seconds: float)
         "own_images_per_sec": median("own_images_per_sec"),
         "num_parameters": model_fn.count_parameters(job.config, job.params.num_classes),
     }
-    return rounded_figures(found)
+    return rounded_values(found)
 
 
 def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:
@@ -287,7 +287,7 @@ def _chosen(params: ModelParams) -> dict[str, Any]:
         steps = warmup_steps(config, steps_per_epoch, params.total_examples / batch)
         resolved["warmup_epochs"] = steps / steps_per_epoch
     found = {name: value for name, value in resolved.items() if value != getattr(config, name)}
-    return rounded_figures(found)
+    return rounded_values(found)
 
 
 def versions() -> dict[str, str]:

@@ -24,8 +24,8 @@ def model_fn(
 ) -> tf.estimator.EstimatorSpec:
     """Builds the graph of one mode.
 
-    Metrics of EVAL count images, so they do not depend on the batch size. Only the augmented
-    accuracy does: the least certain quarter is that of each batch.
+    Metrics of EVAL count images, so they do not depend on the batch size, but for two: Estimator's
+    own loss, a mean over batches, and the augmented accuracy, which takes a quarter of each batch.
 
     Args:
       features: the images, uint8 [N, 32, 32, 3].

@@ -147,6 +147,7 @@ def build(
     ).publish()
     if state.barrier:
         tf.add_to_collection(ROUNDS, state.barrier.rounds())
+    # The report comes after the update, so its op is all that a step has to run.
     return tf.estimator.EstimatorSpec(
         tf.estimator.ModeKeys.TRAIN, loss=loss, train_op=of_job.op, scaffold=state.make_scaffold()
     )

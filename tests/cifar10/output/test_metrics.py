@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import DamagedError
-from cifar10.output.metrics import Metrics, rounded, rounded_figures
+from cifar10.output.metrics import Metrics, rounded, rounded_values
 from tests.cifar10.saved import validated
 
 
@@ -23,7 +23,7 @@ def test_a_number_has_at_most_six_significant_digits(value: float, written: str)
 
 def test_what_is_no_finite_float_stays_as_it_is() -> None:
     figures = {"step": 12_345_678, "best": None, "status": "completed", "loss": math.inf}
-    assert rounded_figures(figures) == figures
+    assert rounded_values(figures) == figures
 
 
 def row(**changes):
