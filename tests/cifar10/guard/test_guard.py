@@ -193,6 +193,17 @@ def test_after_a_signal_a_worker_ends_once_its_master_has_gone(job):
         look()
 
 
+def test_a_task_that_answers_is_used_only_once_it_was_met(job, monkeypatch):
+    def refuse(self: Handshake, task: Task) -> bool:
+        raise ConfigError(f"{task} belongs to another job")
+
+    monkeypatch.setattr(Handshake, "meet", refuse)
+    server.start(job.cluster("ps", 0), tf.ConfigProto())
+    session = job.session("master")
+    with pytest.raises(ConfigError, match="^ps/0 .* belongs to another job"):
+        session.wait_for_tasks(no_check)
+
+
 @pytest.mark.parametrize(
     ("replication", "told"),
     [("between-graph", ["ps/0", "ps/1"]), ("in-graph", ["ps/0", "ps/1", "worker/0", "worker/1"])],
