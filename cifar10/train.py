@@ -42,7 +42,7 @@ from cifar10.output.training_progress import TrainingProgress
 from cifar10.run import results, start
 from cifar10.run.initial_weights import with_initial_weights
 from cifar10.run.job import Job, describe_training, evaluation_input, make_job
-from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook, check_window
+from cifar10.run.training_hook import ChiefHook, Saver, Saving, WorkerHook, check_window
 from cifar10.run.validation import KeepBest, StoppingCriteria, check_criteria, ended_before
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step.model_fn import model_fn
@@ -116,20 +116,21 @@ def _train_as_chief(
         estimator = tf.estimator.Estimator(model_fn, config=run_config(job), params=params)
         progress = TrainingProgress(line, params, metrics)
         hook = ChiefHook(params, guarded.stop, progress, deadline)  # Measures, records, ends.
-        saver = tf.train.CheckpointSaverHook(
-            output_dir,
+        saver = Saver(
+            hook,
+            checkpoint_dir=output_dir,
             save_steps=config.steps_between_checkpoints(params.total_steps, params.total_epochs),
             listeners=[guarded.saving, Saving(hook, check_owner)],
             save_graph_def=False,
         )
-        criteria = StoppingCriteria(config, lambda: hook.saved_step, line.message)
+        criteria = StoppingCriteria(config, lambda: hook.saved_step, line.show)
         # In this order: a step is recorded before it is saved, and its validation is judged after.
         hooks = [*guarded.hooks, hook, saver, criteria]
         # No max_steps: `hook` ends training, at the last step or before.
         train_spec = tf.estimator.TrainSpec(lambda: training_input(job), hooks=hooks)
         # An Exporter since Estimator calls those after each validation. It exports no SavedModel,
         # which `results.finish` does once.
-        keep_best = KeepBest(params, metrics, line.message)
+        keep_best = KeepBest(params, metrics, line.show)
         eval_spec = tf.estimator.EvalSpec(
             lambda: evaluation_input(job, VALIDATION),
             steps=None,  # All validation images ...

@@ -17,7 +17,7 @@ from cifar10.host.process import StopRequest
 from cifar10.output import checkpoints
 from cifar10.output.metrics import Metrics
 from cifar10.run import training_hook as training
-from cifar10.run.training_hook import ChiefHook, Saving, WorkerHook, check_window
+from cifar10.run.training_hook import ChiefHook, Saver, Saving, WorkerHook, check_window
 from cifar10.run.validation import StoppingCriteria
 from tests.cifar10 import saved
 from tests.cifar10.hooked import params_in, parts, train
@@ -50,11 +50,8 @@ class Chief(ChiefHook):
         listener, validates = Saving(self, self._before), tf.train.CheckpointSaverListener()
         validates.after_save = self._validated
         self.criteria = StoppingCriteria(config, lambda: self.saved_step, self.progress.log)
-        saver = tf.train.CheckpointSaverHook(
-            config.output_dir,
-            save_steps=config.checkpoint_steps,
-            listeners=[self.guarded.saving, listener, validates],
-        )
+        every, listeners = config.checkpoint_steps or 0, [self.guarded.saving, listener, validates]
+        saver = Saver(self, every, checkpoint_dir=config.output_dir, listeners=listeners)
         self.all: list[Any] = [*self.guarded.hooks, self, saver, self.criteria]
 
     def _before(self) -> None:
@@ -132,6 +129,21 @@ def test_a_checkpoint_comes_when_it_is_due_and_at_the_end(tmp_path, total, calls
     assert train(chief, end_all=lambda: chief.calls.append("end told") or 0) == total
     assert chief.calls == calls
     assert checkpoints.latest_step(str(tmp_path)) == total
+
+
+def test_a_step_without_a_checkpoint_is_one_run_and_reads_no_global_step(tmp_path, monkeypatch):
+    """Each read would be another request to a parameter server."""
+    run, asked = tf.Session.run, []
+    monkeypatch.setattr(
+        tf.Session,
+        "run",
+        lambda self, fetches, *rest, **more: asked.append(fetches)
+        or run(self, fetches, *rest, **more),
+    )
+    chief = Chief(tmp_path, checkpoint_steps=10)
+    train(chief, steps=5)
+    first = next(index for index, fetches in enumerate(asked) if isinstance(fetches, dict))
+    assert all(set(fetches) == {"caller", chief} for fetches in asked[first : first + 5])
 
 
 def test_a_checkpoint_stops_the_clock(tmp_path):
