@@ -138,6 +138,29 @@ def test_a_plan_is_this_processs_once_it_is_used(machine, monkeypatch):
     assert later.inter_op_parallelism_threads == 7
 
 
+_POOL = """
+import time
+import tensorflow.compat.v1 as tf
+from cifar10.input.pipeline import NO_GPU
+from cifar10.step import devices
+
+config = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+devices.use_devices(config, [])
+for setting in (NO_GPU, config):
+    with tf.Graph().as_default(), tf.Session(config=setting) as session:
+        product = tf.reduce_sum(tf.matmul(*[tf.random.uniform([3000, 3000])] * 2))
+        cpu, wall = time.process_time(), time.perf_counter()
+        session.run(product)
+print((time.process_time() - cpu) / (time.perf_counter() - wall))
+"""
+
+
+@pytest.mark.system
+def test_the_pool_of_all_sessions_has_the_runs_size_whoever_comes_first(forks):
+    done = forks.run_code(_POOL)
+    assert float(done.stdout) < 1.3, done.stderr  # cores in use
+
+
 @pytest.mark.parametrize(
     ("gpus", "settings", "towers", "summary"),
     [
