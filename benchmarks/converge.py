@@ -200,20 +200,20 @@ def describe_images(data_dir: str) -> tuple[str, dict[str, Any]]:
 
 def _conditions(words: Sequence[str]) -> dict[str, Any]:
     """Returns what a curve depends on besides the code; devices as cifar10_main.py plans them."""
-    from cifar10.run import results as machine
-    from cifar10.step.devices import plan_devices
+    from cifar10.run.results import describe_config
+    from cifar10.step import devices
     from cifar10.step.params import ModelParams
 
     config = training_config(words)
-    planned = machine.describe_config(ModelParams(config, plan_devices(config)))
+    planned = describe_config(ModelParams(config, devices.plan_devices(config)))
     return {
         "precision": config.precision,
         "measured": datetime.date.today().isoformat(),
         "command": f"python cifar10_main.py {' '.join(words)} --seed=SEED",
         "kernels": planned["kernels"],
         "num_towers": planned["num_towers"],
-        "hardware": machine.hardware(),
-        "versions": machine.versions(),
+        "hardware": devices.hardware(),
+        "versions": devices.versions(),
     }
 
 

@@ -126,9 +126,9 @@ def report(
       **versions: further packages and their versions.
     """
     # Imported here since it loads TensorFlow, which would take time and memory from the runs.
-    from cifar10.run import results
+    from cifar10.step import devices
 
-    machine = machine_text(results.hardware(), {**results.versions(), **versions})
+    machine = machine_text(devices.hardware(), {**devices.versions(), **versions})
     print(f"{machine}; n = {n}\n\n{as_markdown(columns, rows)}")
     if out is not None:
         hardware, _, packages = machine.partition("; ")

@@ -125,7 +125,10 @@ def evaluate(**settings: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _prepared(config: Any) -> Iterator[Any]:
-    """Does what `cifar10.main.prepared` does; the next call finds the TF_CONFIG of this one."""
+    """Does what `cifar10.main.prepared` does; the next call finds the TF_CONFIG of this one.
+
+    It sets the variable again when nothing of this call runs any more.
+    """
     given = os.environ.get(TF_CONFIG)
     try:
         with prepared(config) as found:

@@ -1,6 +1,6 @@
 """Shows the progress of training: a live line on a terminal, plain lines anywhere else.
 
-Training must not wait for output, so `update` and `message` only add to a queue, and one thread
+Training must not wait for output, so `show` only adds to a queue, and one thread
 writes. If a terminal blocks, lines are dropped; if the reader of a pipe ends, output stops but
 training continues.
 """
@@ -32,7 +32,7 @@ class ProgressLine:
     """The progress of one training run, on one stream.
 
     A terminal gets one line that is redrawn in place, with a bar; a pipe, a file, a CI job or a
-    terminal with TERM=dumb gets one plain line for each `update`, so the caller sets their rate.
+    terminal with TERM=dumb gets one plain line for each status, so the caller sets their rate.
 
     Args:
       total_steps: global step at which training ends.
@@ -43,7 +43,7 @@ class ProgressLine:
     Attributes:
       total_steps: the argument `total_steps`.
       total_epochs: the argument `total_epochs`.
-      live: whether a line is redrawn in place, so that `update` may be called often.
+      live: whether a line is redrawn in place, so that a status may be shown often.
     """
 
     def __init__(
@@ -69,15 +69,11 @@ class ProgressLine:
         self._thread = threading.Thread(target=self._write_all, name="progress", daemon=True)
         self._thread.start()
 
-    def update(self, status: Status) -> None:
-        """Shows `status`; returns immediately, even if the output blocks."""
-        self._put(status)
+    def show(self, item: Union[Status, str, None]) -> None:
+        """Shows a status, or a text as a line of its own, above the live line if there is one.
 
-    def message(self, text: str) -> None:
-        """Prints `text` as a line of its own, above the live line if there is one."""
-        self._put(text)
-
-    def _put(self, item: Union[Status, str, None]) -> None:
+        It returns immediately, even if the output blocks. None is the end.
+        """
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(item)
 
@@ -86,7 +82,7 @@ class ProgressLine:
 
     def __exit__(self, *exc_info: object) -> None:
         """Writes what is in the queue and ends the live line."""
-        self._put(None)
+        self.show(None)
         self._thread.join(_CLOSE_SECS)
 
     def _write_all(self) -> None:

@@ -41,7 +41,7 @@ class TrainingProgress:
         config = params.config
         self._line, self._metrics, self._log_steps = line, metrics, config.log_steps
         self._num_examples, self._own_examples = params.num_examples, params.own_examples
-        self.log, self.seconds, self.steps = line.message, metrics.seconds if metrics else 0.0, 0
+        self.log, self.seconds, self.steps = line.show, metrics.seconds if metrics else 0.0, 0
         # Steps, loss, accuracy; of measured steps their number, seconds, and images of the job.
         self._sums = self._shown = self._kept = np.zeros(6)
         self._since: Optional[float] = None  # when the clock was read; None: it stands
@@ -113,7 +113,7 @@ class TrainingProgress:
         left = max(0.0, self._line.total_epochs * self._num_examples - report.examples_seen)
         rate = metrics["images_per_sec"]  # 0 after a step that was told of the end
         status = {"step": report.step, "epoch": self._epoch(report), **metrics}
-        self._line.update({**status, "seconds_left": left / rate if rate else None})
+        self._line.show({**status, "seconds_left": left / rate if rate else None})
         self._shown = self._sums
 
     def _keep(self, report: Any) -> None:

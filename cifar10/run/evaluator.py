@@ -90,16 +90,12 @@ def _validate(job: Job, checkpoint: str, state: Training, guarded: Guard) -> Non
     try:
         model_settings.check_classes(job.config, job.records.class_names)
         step = checkpoints.read_counter(checkpoint, "global_step")
-        metrics = Metrics(output_dir, EVALUATOR_FILE_NAME, step)
         run_config = tf.estimator.RunConfig(session_config=job.params.plan.session_config)
         estimator = tf.estimator.Estimator(model_fn, output_dir, run_config, job.params)
         spec = tf.estimator.EvalSpec(
-            lambda: evaluation_input(job, VALIDATION),
-            steps=None,
-            name=VALIDATION,
-            hooks=guarded.evaluation_hooks,
+            lambda: evaluation_input(job, VALIDATION), None, VALIDATION, guarded.evaluation_hooks
         )
-        KeepBest(job.params, metrics, log).validate(
+        KeepBest(job.params, Metrics(output_dir, EVALUATOR_FILE_NAME, step), log).validate(
             estimator, spec, checkpoint, lambda: run_file.read(output_dir).training == state
         )
     except (UserError, tf.errors.OpError, ValueError) as error:

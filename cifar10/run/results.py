@@ -2,19 +2,15 @@
 
 import dataclasses
 import datetime
-import os
-import platform
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10 import guard, models
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError
 from cifar10.guard import Guard
-from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
 from cifar10.host.process import StopRequest, log, one_line
 from cifar10.input.records import open_records
@@ -26,7 +22,7 @@ from cifar10.report import Mistake, render_report
 from cifar10.run.export import export
 from cifar10.run.job import Job, evaluation_input, make_job
 from cifar10.schema import EVAL, TRAIN, VALIDATION
-from cifar10.step import model_fn
+from cifar10.step import devices, model_fn
 from cifar10.step.params import ModelParams
 from cifar10_program import command_line
 
@@ -179,8 +175,8 @@ def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: flo
         "configuration": describe_config(job.params),
         "chosen": list(_chosen(job.params)),
         "cluster": guarded.describe(job.params.examples_per_step),
-        "versions": versions(),
-        "hardware": hardware(),
+        "versions": devices.versions(),
+        "hardware": devices.hardware(),
         "data": job.records.manifest,
         "class_names": list(job.records.class_names),
         "confusion_matrix": evaluation.confusion_matrix.tolist(),
@@ -288,21 +284,3 @@ def _chosen(params: ModelParams) -> dict[str, Any]:
         resolved["warmup_epochs"] = steps / steps_per_epoch
     found = {name: value for name, value in resolved.items() if value != getattr(config, name)}
     return rounded_values(found)
-
-
-def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that training uses."""
-    python = platform.python_version()
-    return {"python": python, "tensorflow": tf2.__version__, "numpy": np.__version__}
-
-
-def hardware() -> dict[str, Any]:
-    """Describes the machine: CPU, cores this process may use, memory in GiB, visible GPUs."""
-    details = map(tf2.config.experimental.get_device_details, tf2.config.get_visible_devices("GPU"))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "cpu": cpu_name(),
-        "cores": count_cores(),
-        "memory_gib": round(memory / 2**30, 1),
-        "gpus": [detail.get("device_name", "GPU") for detail in details],
-    }

@@ -50,11 +50,11 @@ class Shown:
         self.statuses: list[Any] = []
         self.messages: list[str] = []
 
-    def update(self, status: dict[str, Any]) -> None:
-        self.statuses.append(types.SimpleNamespace(**{"own_images_per_sec": None, **status}))
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
+    def show(self, item: Any) -> None:
+        if isinstance(item, str):
+            self.messages.append(item)
+        else:
+            self.statuses.append(types.SimpleNamespace(**{"own_images_per_sec": None, **item}))
 
 
 def parts(

@@ -54,11 +54,11 @@ def pipe():
 def test_stream_that_is_no_terminal_gets_one_plain_line_an_update(pipe):
     reading, stream = pipe
     with ProgressLine(3510, 10.0, stream) as progress:
-        progress.update(STATUS)
-        progress.message("validation accuracy 0.7312 at step 3510 (best so far)")
-        progress.update({**STATUS, "step": 3510, "epoch": 10.0, "seconds_left": None})
+        progress.show(STATUS)
+        progress.show("validation accuracy 0.7312 at step 3510 (best so far)")
+        progress.show({**STATUS, "step": 3510, "epoch": 10.0, "seconds_left": None})
         here = {"images_per_sec": 20, "own_images_per_sec": 9.96}
-        progress.update({**STATUS, "loss": 12345.6, **here})
+        progress.show({**STATUS, "loss": 12345.6, **here})
     assert os.read(reading, 65536).decode() == (
         f"{PLAIN}\n"
         "validation accuracy 0.7312 at step 3510 (best so far)\n"
@@ -73,10 +73,10 @@ import signal, sys
 from cifar10.output.progress import ProgressLine
 signal.signal(signal.SIGINT, lambda *_: None)
 with ProgressLine(3510, 10.0) as progress:
-    progress.message("validated")
-    progress.update({STATUS})
+    progress.show("validated")
+    progress.show({STATUS})
     signal.pause()
-    progress.update({STATUS})
+    progress.show({STATUS})
 print("saved step 1120")
 """
 
@@ -115,7 +115,7 @@ from cifar10.output.progress import ProgressLine
 status = { {**STATUS, "step": 1, "epoch": 0.1} }
 with ProgressLine(100, 10.0) as progress:
     for step in range(5000):
-        progress.update(status)
+        progress.show(status)
         time.sleep(float(sys.argv[1]))
 print("trained", file=sys.stderr)
 leave(0)
