@@ -206,7 +206,8 @@ def _check_manifest(manifest: Any) -> None:
     _expect(are_names, "class_names", "two names or more", classes)
     for key in ("channel_mean", "channel_deviation"):
         values = manifest[key]
-        are_three = len(values) == schema.CHANNELS and all(map(_is_pixel_value, values))
+        sound = [value for value in values if type(value) in (int, float) and 0 <= value <= 255]
+        are_three = len(values) == len(sound) == schema.CHANNELS
         _expect(are_three, key, f"{schema.CHANNELS} numbers from 0 to 255", values)
 
 
@@ -217,10 +218,6 @@ def _expect(is_so: bool, what: str, rule: str, value: Any) -> None:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and is_utf8(value)
-
-
-def _is_pixel_value(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= 255
 
 
 def _size(path: str) -> int:

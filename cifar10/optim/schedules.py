@@ -24,9 +24,6 @@ from cifar10 import models, optim
 from cifar10.config.registry import Entry, Registry
 from cifar10.models.base import Rate
 
-# The tutorial's stages: the epochs at which stages 1 to 3 begin, and the factors of stages 0 to 3.
-STAGE_EPOCHS = (82.0, 123.0, 300.0)
-STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
 # The warm-up unless --warmup-epochs is set: these steps, but at most this share of the run. Some
 # models need only a part of it.
 WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
@@ -88,11 +85,22 @@ def described() -> str:
 
 @schedule("x1, x.1, x.01, x.002 from epochs 82, 123 and 300, whenever the run ends")
 def staged(progress: ScheduleProgress) -> Any:
-    """Returns the factor of the current stage."""
+    """Returns the factor of the current stage, one of the tutorial's four."""
     import tensorflow.compat.v1 as tf
 
-    stage = tf.reduce_sum(tf.cast(progress.epochs >= STAGE_EPOCHS, tf.int32))
-    return tf.gather(STAGE_FACTORS, stage)
+    stage = tf.reduce_sum(tf.cast(progress.epochs >= (82.0, 123.0, 300.0), tf.int32))
+    return tf.gather((1.0, 0.1, 0.01, 0.002), stage)
+
+
+@schedule("x1, x.1, x.01 from a half and three quarters of the run")
+def multistep(progress: ScheduleProgress) -> Any:
+    """Falls to a tenth twice.
+
+    Source: He et al. 2015, arXiv:1512.03385, section 4.2: at 32,000 and 48,000 of 64,000 steps.
+    """
+    import tensorflow.compat.v1 as tf
+
+    return 0.1 ** tf.reduce_sum(tf.cast(progress.share >= (0.5, 0.75), tf.float32))
 
 
 @schedule("to 0 at the end, slowly at both ends")
@@ -127,9 +135,7 @@ def triangular(progress: ScheduleProgress) -> Any:
 @schedule("the highest rate to the end")
 def constant(progress: ScheduleProgress) -> Any:
     """Stays at 1."""
-    import tensorflow.compat.v1 as tf
-
-    return tf.constant(1.0)
+    return 1.0
 
 
 def highest_rate(config: Any, examples_per_step: int, staleness: int = 0) -> float:

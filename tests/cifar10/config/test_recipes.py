@@ -8,7 +8,7 @@ from cifar10.config.flags import parse
 from cifar10.config.settings_file import recipe_file, recipe_names
 from cifar10.errors import ConfigError
 
-RECIPES = ["airbench94", "best", "fast", "resnet20", "resnet44", "tutorial"]
+RECIPES = ["airbench94", "best", "fast", "paper", "resnet20", "resnet44", "tutorial"]
 
 
 def test_each_file_of_the_folder_is_a_recipe():

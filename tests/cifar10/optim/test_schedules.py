@@ -5,6 +5,7 @@ import types
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from cifar10.optim.schedules import highest_rate, learning_rate, warmup_steps
 
@@ -16,7 +17,7 @@ def rate_at(epoch, total_epochs=400, examples_per_step=128, **settings):
     params = types.SimpleNamespace(
         config=config,
         num_examples=NUM_EXAMPLES,
-        total_examples=total_epochs * NUM_EXAMPLES,
+        total_examples=round(total_epochs * NUM_EXAMPLES),
         examples_per_step=examples_per_step,
         replication=types.SimpleNamespace(staleness=0),
     )
@@ -42,6 +43,14 @@ def rate_at(epoch, total_epochs=400, examples_per_step=128, **settings):
 )
 def test_the_stages_are_the_tutorials(epoch, rate):
     assert rate_at(epoch, schedule="staged") == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize(("step", "rate"), [(31_999, 0.1), (32_000, 0.01), (48_000, 0.001)])
+def test_the_papers_rate_falls_to_a_tenth_from_its_steps_on(step, rate):
+    config = parse(["--recipe=paper"])
+    settings = {"schedule": config.schedule, "learning_rate": config.learning_rate}
+    epochs = [count * 128 / NUM_EXAMPLES for count in (step, config.train_steps)]
+    assert rate_at(*epochs, **settings) == pytest.approx(rate, rel=1e-6)
 
 
 @pytest.mark.parametrize(
