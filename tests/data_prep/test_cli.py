@@ -191,12 +191,12 @@ def test_show_names_a_damaged_record(built, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("labels", "names"), [("fine", made.FINE_NAMES), ("coarse", made.COARSE_NAMES)]
-)
-def test_a_model_of_cifar_100_trains_is_reported_exported_and_predicts(labels, names, tmp_path):
+def test_a_model_of_cifar_100_trains_is_reported_exported_and_predicts(tmp_path):
+    names = made.COARSE_NAMES
     source = made.tar(tmp_path / "c.tar.gz", made.cifar100_folder(tmp_path / "cifar-100-python"))
-    assert _code("--source", str(source), "--labels", labels, "--out", str(tmp_path / "data")) == 0
+    assert (
+        _code("--source", str(source), "--labels", "coarse", "--out", str(tmp_path / "data")) == 0
+    )
     (tmp_path / "a.png").write_bytes(made.png())
     lines = []
     for flags in (["--model=mlp", "--train-steps=4"], ["--mode=predict", "--json", "a.png"]):
