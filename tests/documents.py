@@ -1,7 +1,7 @@
 """Reads the tables of the pages in docs/, to compare them with the code."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +59,7 @@ def check_fields(page: str, heading: str, content: Any) -> tuple[list[str], list
     Returns:
       (fields that the page does not name, fields of the page that the file lacks).
     """
-    table = rows(section((ROOT / page).read_text(encoding="utf-8"), heading), "field")
-    named = {field: _path_pattern(field) for row in table for field in code_spans(row["field"])}
-    paths = sorted(set(_paths(content)))
-    unnamed = [path for path in paths if not any(p.fullmatch(path) for p in named.values())]
-    unused = [field for field, p in named.items() if not any(map(p.fullmatch, paths))]
-    return unnamed, unused
+    return _compare(page, heading, "field", _path_pattern, set(_paths(content)))
 
 
 def check_files(page: str, heading: str, folder: Path) -> tuple[list[str], list[str]]:
@@ -81,9 +76,15 @@ def check_files(page: str, heading: str, folder: Path) -> tuple[list[str], list[
     Returns:
       (files that the page does not name, names of the page that the folder lacks).
     """
-    table = rows(section((ROOT / page).read_text(encoding="utf-8"), heading), "file")
-    named = {name: _name_pattern(name) for row in table for name in code_spans(row["file"])}
-    paths = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return _compare(page, heading, "file", _name_pattern, paths)
+
+
+def _compare(
+    page: str, heading: str, column: str, pattern: Callable[[str], re.Pattern[str]], paths: set[str]
+) -> tuple[list[str], list[str]]:
+    table = rows(section((ROOT / page).read_text(encoding="utf-8"), heading), column)
+    named = {name: pattern(name) for row in table for name in code_spans(row[column])}
     unnamed = [path for path in paths if not any(p.fullmatch(path) for p in named.values())]
     unused = [name for name, p in named.items() if not any(map(p.fullmatch, paths))]
     return sorted(unnamed), unused

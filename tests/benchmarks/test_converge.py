@@ -35,9 +35,9 @@ def curve(*seeds: Curve) -> Curve:
     return {"kernels": "own", "steps": steps, "seeds": dict(zip("123", seeds))}
 
 
-def spread(**more: float) -> Curve:
-    """Returns a curve of three seeds whose accuracies have mean .5 and standard deviation .01."""
-    return curve(*(seed_curve(accuracy, **more) for accuracy in (0.49, 0.50, 0.51)))
+def spread(mean: float = 0.5, **more: float) -> Curve:
+    """Returns a curve of three seeds whose accuracies have standard deviation .01."""
+    return curve(*(seed_curve(mean + distance, **more) for distance in (-0.01, 0.0, 0.01)))
 
 
 def differing(new: Curve) -> list[str]:
@@ -66,12 +66,9 @@ def test_a_row_is_the_mean_over_its_steps_and_the_first_step_is_in_none() -> Non
 
 
 def test_means_may_differ_by_three_standard_errors() -> None:
-    def shifted(shift: float) -> Curve:
-        return curve(*(seed_curve(accuracy + shift) for accuracy in (0.49, 0.50, 0.51)))
-
     # Three standard errors of the difference are .0245.
-    assert differing(shifted(0.024)) == differing(shifted(-0.024)) == []
-    assert differing(shifted(0.025)) == [
+    assert differing(spread(0.524)) == differing(spread(0.476)) == []
+    assert differing(spread(0.525)) == [
         "training accuracy of steps 2 to 21",
         "training accuracy of steps 22 to 41",
         "training accuracy of steps 42 to 61",

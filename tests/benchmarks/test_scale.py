@@ -35,12 +35,12 @@ def test_mean_value_analysis_gives_the_textbooks_figures() -> None:
     assert cycle_secs(3, 0.0, [1.0, 1.0]) == pytest.approx(4.0)
 
 
-def _round(constants: Constants, *, slowness: float = 1.0) -> dict[int, Measured]:
-    """Returns what a round of short runs shows on a machine that is `slowness` times slower."""
-    found = {0: Measured(slowness * constants.compute_secs, constants.jitter)}
+def _round(constants: Constants) -> dict[int, Measured]:
+    """Returns what a round of short runs shows."""
+    found = {0: Measured(constants.compute_secs, constants.jitter)}
     for ps in (1, 2):
         found[ps] = Measured(
-            step_secs=slowness * predict(constants, Shape(1, ps), Link()).secs,
+            step_secs=predict(constants, Shape(1, ps), Link()).secs,
             server_cpu_secs=constants.server_cpu(ps),
             step_bytes=constants.step_bytes,
         )

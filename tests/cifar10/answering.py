@@ -4,7 +4,6 @@ That TensorFlow's servers, and those of grpcio, answer in this way is what test_
 """
 
 import contextlib
-import socket
 import socketserver
 import threading
 import time
@@ -19,8 +18,8 @@ _GREETING = b"\0\0\0\4\0\0\0\0\0"  # An empty SETTINGS frame of HTTP/2.
 
 
 @contextlib.contextmanager
-def answering(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serves at the address that is yielded, `host:port`; port 0 takes a free one."""
+def answering(port: int = 0) -> Iterator[str]:
+    """Serves at the address that is yielded, `127.0.0.1:PORT`; port 0 takes a free one."""
 
     class Greeter(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -29,15 +28,13 @@ def answering(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
                 self.request.recv(1024)
 
     class Server(socketserver.ThreadingTCPServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         allow_reuse_address = True
         daemon_threads = True
 
-    with Server((host, port), Greeter) as server:
+    with Server(("127.0.0.1", port), Greeter) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        shown = f"[{host}]" if ":" in host else host
         try:
-            yield f"{shown}:{server.server_address[1]}"
+            yield f"127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
 

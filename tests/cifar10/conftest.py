@@ -10,6 +10,12 @@ from tests.data_prep import made
 
 
 @pytest.fixture
+def pools_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves the thread pools of the tests' own process, which have their sizes already."""
+    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
+
+
+@pytest.fixture
 def own_event_files() -> Iterator[None]:
     """Closes event files at the end, so that no other test writes to them."""
     import tensorflow.compat.v1 as tf

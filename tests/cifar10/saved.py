@@ -8,8 +8,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.output.metrics import EVALUATOR_FILE_NAME, Metrics
 from cifar10.schema import VALIDATION
 from cifar10.step.devices import plan_devices
-from cifar10.step.model_fn import model_fn
-from cifar10.step.params import ModelParams
+from tests.cifar10 import steps
 
 
 def save(folder: object, step: int, value: float = 0.0) -> str:
@@ -46,10 +45,5 @@ def validated(folder: object, rows: "list[dict[str, Any]]") -> None:
 
 def save_untrained(config: TrainConfig) -> str:
     """Saves a model with its initial weights, as training would."""
-    params = ModelParams(config, plan_devices(config))
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.train.create_global_step()
-        images = tf.zeros([2, 32, 32, 3], tf.uint8)
-        spec = model_fn(images, tf.zeros([2], tf.int64), "train", params)
-        session.run(tf.global_variables_initializer())
-        return str(spec.scaffold.saver.save(session, f"{config.output_dir}/model.ckpt", 0))
+    with steps.training(config, plan_devices(config)) as run:
+        return str(run.spec.scaffold.saver.save(run.session, f"{config.output_dir}/model.ckpt", 0))

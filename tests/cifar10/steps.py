@@ -97,8 +97,8 @@ class Training(NamedTuple):
 
 
 def read_checkpoint(path: str) -> dict[str, np.ndarray]:
-    """Returns the values of a checkpoint by their names."""
-    reader = tf.train.NewCheckpointReader(path)
+    """Returns the values of a checkpoint, or of a folder's latest one, by their names."""
+    reader = tf.train.load_checkpoint(path)
     return {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
 
 
@@ -108,9 +108,10 @@ def build(
     replication: Any = None,
     values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> tuple[Any, Any, Any]:
-    """Builds a TRAIN graph in the default graph; `training` describes the arguments.
+    """Builds a TRAIN graph in the default graph; `training` describes most arguments.
 
-    There is no warm-up unless the settings ask for it, so that a few steps move the weights.
+    `replication` is how this process takes part among several; None: it trains alone. There is no
+    warm-up unless the settings ask for it, so that a few steps move the weights.
 
     Returns:
       The EstimatorSpec, and the placeholders of images and labels.
@@ -118,8 +119,9 @@ def build(
     if config.warmup_epochs is None:
         config = dataclasses.replace(config, warmup_epochs=0.0)
     tf.train.create_global_step()
-    images = tf.placeholder(tf.uint8, [config.train_batch_size, 32, 32, 3])
-    labels = tf.placeholder(tf.int64, [config.train_batch_size])
+    with tf.device("/cpu:0"):  # as Estimator does with the input
+        images = tf.placeholder(tf.uint8, [config.train_batch_size, 32, 32, 3])
+        labels = tf.placeholder(tf.int64, [config.train_batch_size])
     params = ModelParams(
         config, plan, 1000, 100, replication=replication, values_from_data=values or {}
     )
@@ -131,7 +133,6 @@ def build(
 def training(
     config: TrainConfig,
     plan: DevicePlan,
-    replication: Any = None,
     seed: int = 1,
     values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> Iterator[Training]:
@@ -140,13 +141,12 @@ def training(
     Args:
       config: the settings.
       plan: the devices.
-      replication: how this process takes part among several; None: it trains alone.
       seed: seed of the initial weights.
       values: initial values of variables that are made from the data, by name.
     """
     with tf.Graph().as_default():
         tf.set_random_seed(seed)
-        spec, images, labels = build(config, plan, replication, values)
+        spec, images, labels = build(config, plan, values=values)
         with tf.Session(config=plan.session_config) as session:
             session.run(tf.global_variables_initializer())
             yield Training(spec, images, labels, session)

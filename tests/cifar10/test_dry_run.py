@@ -17,11 +17,10 @@ from tests.cifar10.hooked import stopped
 def test_a_dry_run_says_what_is_left_to_train_and_writes_nothing(
     tutorial_data: pathlib.Path,
     tmp_path: pathlib.Path,
+    pools_stay: None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # The pools of the tests' own process have their sizes already.
-    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     monkeypatch.setattr(dry_run, "_TIMED_SECS", 0.01)
     output, log_dir = tmp_path / "output", tmp_path / "log"
     words = ["--model=mlp", "--hidden-units=4", "--num-towers=1", "--train-batch-size=10"]

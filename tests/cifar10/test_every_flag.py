@@ -7,11 +7,9 @@ test of its own. What exactly a setting does is the matter of the tests of the p
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, Optional
-from unittest import mock
 
 import pytest
 import tensorflow as tf2
@@ -35,17 +33,14 @@ from cifar10.train import run_config, training_input
 def machine(gpus: int) -> Iterator[None]:
     """Simulates a machine with eight cores that have bfloat16, and with a number of GPUs."""
     names, details = [f"GPU:{index}" for index in range(gpus)], {"compute_capability": (9, 0)}
-    with contextlib.ExitStack() as stack:
-        for owner, name, value in (
-            (devices, "count_cores", lambda **sharing: 8),
-            (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
-            (job, "use_devices", lambda *chosen: None),
-            (kernels, "instructions", lambda: kernels.BF16_DOTS),
-            (tf2.config, "list_physical_devices", lambda kind: names),
-            (tf2.config.experimental, "get_device_details", lambda gpu: details),
-        ):
-            stack.enter_context(mock.patch.object(owner, name, value))
-        stack.enter_context(mock.patch.dict(os.environ, {"TF_ENABLE_ONEDNN_OPTS": "1"}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "count_cores", lambda **sharing: 8)
+        patch.setattr(devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"})
+        patch.setattr(job, "use_devices", lambda *chosen: None)
+        patch.setattr(kernels, "instructions", lambda: kernels.BF16_DOTS)
+        patch.setattr(tf2.config, "list_physical_devices", lambda kind: names)
+        patch.setattr(tf2.config.experimental, "get_device_details", lambda gpu: details)
+        patch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
         yield
 
 

@@ -9,12 +9,12 @@ import subprocess
 
 import numpy as np
 import pytest
-import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10 import main
 from cifar10.cluster.spec import Cluster
 from tests.cifar10 import program
+from tests.cifar10.steps import read_checkpoint
 from tests.documents import check_fields, check_files
 
 # 180 training, 20 validation and 40 eval images; a step takes milliseconds.
@@ -31,18 +31,6 @@ def folder(tmp_path_factory) -> pathlib.Path:
 def trained(folder) -> "subprocess.CompletedProcess[str]":
     """A run from beginning to end with nothing but the defaults for its folders."""
     return program.run(*SMALL, cwd=folder)
-
-
-def weights(output: pathlib.Path) -> dict[str, np.ndarray]:
-    """Every variable of the latest checkpoint."""
-    reader = tf.train.load_checkpoint(str(output))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def assert_same(found: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
-    assert sorted(found) == sorted(other)
-    for name, value in found.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
 def test_a_run_prints_what_it_does_and_nothing_of_tensorflow(trained):
@@ -136,7 +124,7 @@ def test_a_run_that_is_killed_takes_records_and_shows_each_step_once(trained, fo
     arguments = (*SMALL, *folders, "--checkpoint-steps=5", "--summary-steps=1")
     codes = [forks.run_code(KILLED.format(kill=kill), *arguments).returncode for kill in KILLS]
     assert codes == [-signal.SIGKILL] * 3 + [0]
-    assert_same(weights(folder / "output"), weights(folder / "killed"))
+    np.testing.assert_equal(*(read_checkpoint(f"{folder}/{name}") for name in ("output", "killed")))
     lines = (folder / "killed/metrics.jsonl").read_text().splitlines()
     steps: dict[str, list[int]] = {}
     for row in map(json.loads, lines):
@@ -162,7 +150,7 @@ def test_a_signal_saves_and_ends_with_its_exit_code(folder, forks):
         process.wait_until(lambda running: "\nepoch " in running.out)
         ended, out, err = process.interrupt(signal.SIGTERM)
     assert ended == 143
-    step = int(weights(output)["global_step"])
+    step = int(read_checkpoint(str(output))["global_step"])
     assert out.splitlines()[-1] == f"saved {output}/model.ckpt-{step}"
     assert err == "stopped by signal 15; run the same command to continue\n"
     assert step > 0
@@ -194,7 +182,7 @@ def test_a_damaged_checkpoint_costs_no_more_than_the_steps_since_the_last_sound_
     assert "INFO:tensorflow:" in again.stderr
     assert "model.ckpt-23 is damaged (" in again.stdout
     assert "continuing at step 12 to step 23" in again.stdout
-    assert_same(weights(folder / "output"), weights(output))
+    np.testing.assert_equal(read_checkpoint(f"{folder}/output"), read_checkpoint(str(output)))
 
 
 @pytest.mark.parametrize(

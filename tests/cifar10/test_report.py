@@ -5,7 +5,7 @@ import io
 import json
 import math
 import re
-import subprocess
+import shlex
 import sys
 from typing import Any
 
@@ -16,6 +16,7 @@ from PIL import Image
 from cifar10.report import Mistake, draw_curves, render_report
 from cifar10.report import __main__ as compare
 from cifar10.schema import CLASS_NAMES
+from tests import shell
 
 STEPS_PER_EPOCH = 351.5625
 
@@ -263,15 +264,7 @@ with main.tensorflow_loaded(TrainConfig()):
 
 def test_a_user_without_a_home_gets_pictures_and_nothing_is_left(root, tmp_path):
     (tmp_path / "temporary").mkdir()
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(root)}
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_A_HOME],
-        cwd=tmp_path,
-        env={**environment, "TMPDIR": str(tmp_path / "temporary")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    variables = ("PATH=/usr/bin:/bin", f"PYTHONPATH={root}", f"TMPDIR={tmp_path}/temporary")
+    command = shlex.join(["env", "-i", *variables, sys.executable, "-c", WITHOUT_A_HOME])
+    assert shell.run(command, tmp_path).stderr == ""
     assert list(tmp_path.rglob("*")) == [tmp_path / "temporary"]

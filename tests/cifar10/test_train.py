@@ -35,12 +35,8 @@ LAST_HALF = [("validated", 10), ("end told", 10), ("evaluated", "completed")]
 
 
 @pytest.fixture
-def config(
-    tutorial_data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> TrainConfig:
+def config(tutorial_data: pathlib.Path, tmp_path: pathlib.Path, pools_stay: None) -> TrainConfig:
     """Ten steps of ten images, a checkpoint every five, with 7 images for validation."""
-    # The pools of the tests' own process have their sizes already.
-    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     return TrainConfig(
         model="mlp",
         hidden_units=4,

@@ -25,6 +25,8 @@ from cifar10.train import train_as_worker
 from tests.cifar10 import hooked
 from tests.cifar10.saved import validated
 
+pytestmark = pytest.mark.usefixtures("pools_stay")
+
 # A chief and two workers, of 10 images each, on 100 training images.
 JOBS = {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
 CLUSTER = Cluster(JOBS, "worker", 1, has_evaluator=False, source="TF_CONFIG")
@@ -132,7 +134,6 @@ def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting
         check()
         raise Joined
 
-    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     monkeypatch.setattr(server, "start", lambda *_: None)
     monkeypatch.setattr(ClusterGuard, "wait_for_tasks", wait)
     train_as_worker(config, CLUSTER, StopRequest())
@@ -166,7 +167,6 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         **settings: Any,
     ) -> None:
         changed = dataclasses.replace(config, **settings)
-        monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
         monkeypatch.setattr(server, "start", lambda *_: None)
         monkeypatch.setattr(ClusterGuard, "wait_for_tasks", lambda self, check: check())
         monkeypatch.setattr("cifar10.guard.guard.watching", lambda _: contextlib.nullcontext())

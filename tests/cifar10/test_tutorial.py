@@ -22,12 +22,6 @@ COMMANDS = [
     ("master", f"{PLACES} --num-gpus=4 --train-steps=40000 --sync --num-workers=2", []),
     ("worker", f"{PLACES} --num-gpus=4 --train-steps=40000 --sync", []),
     ("ps", "--job-dir=gs://path/model_dir/", []),
-    # The same without TF_CONFIG.
-    (
-        None,
-        f"{PLACES} --num-gpus=4 --train-steps=40000 --sync --num-workers=2",
-        [f"note: --sync {ALONE}", f"note: --num-workers 2 {ALONE}"],
-    ),
     # Its TFJob: a master, two workers and a ps.
     (
         "worker",

@@ -1,6 +1,7 @@
 """What the programs do with standard streams that are closed or that nobody reads."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,27 +9,12 @@ from typing import Any
 
 import pytest
 
-from testbeds.processes import ROOT
+from tests import shell
 
 TRAIN = [sys.executable, "cifar10_main.py"]
 DATA = [sys.executable, "-m", "data_prep"]
 LAUNCH = [sys.executable, "-m", "launch"]
 OPEN_STREAMS = "from cifar10_program.streams import open_streams; open_streams()"
-
-
-def run(
-    command: list[str], redirections: str = "", **variables: str
-) -> "subprocess.CompletedProcess[str]":
-    """Runs a command with redirections of the shell, such as `>&-`."""
-    return subprocess.run(
-        ["bash", "-c", f'exec "$@" {redirections}', "bash", *command],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def run_unread(command: list[str], name: str) -> "subprocess.CompletedProcess[str]":
@@ -40,7 +26,9 @@ def run_unread(command: list[str], name: str) -> "subprocess.CompletedProcess[st
     os.close(reading)
     ends: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: writing}
     try:
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, text=True, **ends)
+        process = subprocess.Popen(
+            command, cwd=shell.ROOT, stdin=subprocess.DEVNULL, text=True, **ends
+        )
         out, err = process.communicate(timeout=60)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
     finally:
@@ -57,8 +45,7 @@ def run_unread(command: list[str], name: str) -> "subprocess.CompletedProcess[st
     ],
 )
 def test_a_mistake_gives_exit_code_2_though_standard_error_is_closed(command: list[str]) -> None:
-    done = run(command, "2>&-")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert shell.run(f"{shlex.join(command)} 2>&-", shell.ROOT, exit_code=2).stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -87,14 +74,14 @@ def test_streams_that_are_closed_become_dev_null_for_child_processes_too(tmp_pat
         "subprocess.run(['readlink', '/proc/self/fd/1'], stdout=None, stderr=file)"
     )
     path = tmp_path / "seen"
-    done = run([sys.executable, "-c", code, str(path)], "<&- >&- 2>&-")
-    assert done.returncode == 0
+    command = shlex.join([sys.executable, "-c", code, str(path)])
+    shell.run(f"{command} <&- >&- 2>&-", shell.ROOT)
     assert path.read_text() == f"True False\n/dev/null\n{path}\n/dev/null\n"
 
 
 def test_a_full_disk_is_still_reported() -> None:
-    done = run([*LAUNCH, "plan", "--hosts=a"], "> /dev/full")
-    assert done.returncode != 0
+    command = shlex.join([*LAUNCH, "plan", "--hosts=a"])
+    done = shell.run(f"{command} > /dev/full", shell.ROOT, exit_code=1)
     assert "No space left on device" in done.stderr
 
 
@@ -102,6 +89,6 @@ def test_a_full_disk_is_still_reported() -> None:
     ("encoding", "shown"), [("ascii:surrogateescape", "a\\xe4\n"), ("utf-8", "aä\n")]
 )
 def test_what_an_encoding_lacks_is_shown_as_an_escape(encoding: str, shown: str) -> None:
-    code = f"{OPEN_STREAMS}; print('a\\xe4')"
-    done = run([sys.executable, "-c", code], PYTHONIOENCODING=encoding)
-    assert (done.returncode, done.stdout) == (0, shown)
+    command = shlex.join([sys.executable, "-c", f"{OPEN_STREAMS}; print('a\\xe4')"])
+    done = shell.run(command, shell.ROOT, env={"PYTHONIOENCODING": encoding})
+    assert done.stdout == shown

@@ -5,7 +5,7 @@ import struct
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -53,9 +53,7 @@ def _opcodes(value: Any) -> bytes:
     return array_opcodes(value.shape, value.tobytes())
 
 
-def array_opcodes(
-    shape: tuple[int, ...], content: bytes, dtype: bytes = b"u1", fortran: bytes = b"\x89"
-) -> bytes:
+def array_opcodes(shape: tuple[int, ...], content: bytes, dtype: bytes = b"u1") -> bytes:
     def short(text: bytes) -> bytes:
         return b"U" + bytes([len(text)]) + text
 
@@ -65,7 +63,7 @@ def array_opcodes(
     )
     kind = b"cnumpy\ndtype\n" + short(dtype) + b"K\x00K\x01\x87R"
     kind += b"(K\x03" + short(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    return made + b"(K\x01" + dimensions + kind + fortran + _opcodes(content) + b"tb"
+    return made + b"(K\x01" + dimensions + kind + b"\x89" + _opcodes(content) + b"tb"
 
 
 def batch_pickle(rows: Any, classes: Any) -> bytes:
@@ -118,24 +116,24 @@ def cifar100_folder(folder: Path, form: str = "python") -> Path:
     return folder
 
 
-def image_folder(folder: Path, per_class: int = 5, extension: str = "png") -> Path:
-    """Makes image folders; image `row` of class k has the colour (20 k, 20 k + row, 7)."""
+def image_folder(folder: Path) -> Path:
+    """Makes folders of 5 images each; image `row` of class k is of (20 k, 20 k + row, 7)."""
     for split in ("train", "test"):
         for label, name in enumerate(schema.CLASS_NAMES):
             path = folder / split / name
             path.mkdir(parents=True)
-            for row in range(per_class):
-                image = Image.new("RGB", (32, 32), (20 * label, 20 * label + row, 7))
-                image.save(path / f"{row:04}.{extension}")
+            for row in range(5):
+                content = png(colour=(20 * label, 20 * label + row, 7))
+                (path / f"{row:04}.png").write_bytes(content)
     return folder
 
 
-def kaggle_folder(folder: Path, per_class: int = 10) -> Path:
-    """Makes train/1.png, 2.png, ..., trainLabels.csv, and test/ with an image that has no label."""
+def kaggle_folder(folder: Path) -> Path:
+    """Makes train/1.png to 100.png, trainLabels.csv, and test/ with an image that has no label."""
     lines = ["id,label"]
     for split in ("train", "test"):
         (folder / split).mkdir(parents=True)
-    for number in range(10 * per_class):
+    for number in range(100):
         lines.append(f"{number + 1},{schema.CLASS_NAMES[number % 10]}")
         content = png(colour=(20 * (number % 10), number, 7))
         (folder / "train" / f"{number + 1}.png").write_bytes(content)
@@ -144,10 +142,8 @@ def kaggle_folder(folder: Path, per_class: int = 10) -> Path:
     return folder
 
 
-def png(
-    size: tuple[int, int] = (32, 32), mode: str = "RGB", colour: Union[int, tuple[int, ...]] = 0
-) -> bytes:
-    return encode(Image.new(mode, size, colour))
+def png(size: tuple[int, int] = (32, 32), colour: tuple[int, ...] = (0, 0, 0)) -> bytes:
+    return encode(Image.new("RGB", size, colour))
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:

@@ -46,13 +46,6 @@ def ends(monkeypatch) -> Iterator[Ends]:
     found.test_is_over.set()
 
 
-def raising(error: Exception) -> Callable[[], None]:
-    def check() -> None:
-        raise error
-
-    return check
-
-
 @pytest.mark.parametrize(
     ("error", "line", "code"),
     [
@@ -70,7 +63,7 @@ def raising(error: Exception) -> Callable[[], None]:
     ids=str,
 )
 def test_a_process_ends_as_the_main_thread_would(ends, error, line, code) -> None:
-    with watching(raising(error)):
+    with watching(mock.Mock(side_effect=error)):
         assert ends.happened.wait(WAIT_SECS)
     assert ends.found == [(line, code)]
 
@@ -97,7 +90,7 @@ def test_what_is_true_for_a_moment_or_only_before_the_watch_ends_nothing(ends) -
         with watching(check):
             for _ in range(30):
                 assert looks.acquire(timeout=WAIT_SECS)
-        with watching(raising(Stopped(2))):
+        with watching(mock.Mock(side_effect=Stopped(2))):
             pass  # The main thread ends by itself.
         time.sleep(0.3)
     assert ends.found == []
@@ -227,12 +220,10 @@ def test_a_long_step_looks_again_whether_its_round_is_over(clock) -> None:
     assert asked.call_count == 4
 
 
-def test_a_session_that_does_not_answer_names_nobody(clock, monkeypatch) -> None:
-    class Session:
-        def run(self, fetches: object) -> None:
-            raise RuntimeError("Attempted to use a closed Session.")
-
-    progress = in_phase(STEP, replicas=["master/0"], session=Session(), rounds=[7])
+def test_a_session_that_does_not_answer_names_nobody(clock) -> None:
+    session = mock.Mock()
+    session.run.side_effect = RuntimeError("Attempted to use a closed Session.")
+    progress = in_phase(STEP, replicas=["master/0"], session=session, rounds=[7])
     with pytest.raises(Hang):
         clock.run(progress, 12)
 

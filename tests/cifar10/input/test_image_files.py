@@ -134,6 +134,19 @@ def _below(folder: pathlib.Path) -> list[str]:
     return found
 
 
+def test_folders_stand_for_the_images_in_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _make(tmp_path, "b/c.JPG", "b/d/e.gif", "b/.hidden.png", "b/.f/g.png", "i[1].png")
+    assert expand("b", pytest.fail) == ["b/c.JPG", "b/d/e.gif"]
+    # A name may look like a pattern, or be that of no file, which is said when it is read.
+    assert [expand(name, pytest.fail) for name in ("i[1].png", "*.png")] == [
+        ["i[1].png"],
+        ["*.png"],
+    ]
+
+
 def test_links_in_a_circle_end_and_each_folder_is_taken_once(tmp_path: pathlib.Path) -> None:
     for letter in "abcdefgh":
         _make(tmp_path, f"all/{letter}/0.png")

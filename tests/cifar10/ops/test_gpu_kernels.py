@@ -12,9 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.step import model_fn
 from cifar10.step.devices import DevicePlan
-from cifar10.step.params import ModelParams
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
 from tests.cifar10.tf_internals.private import registered_kernels
@@ -62,28 +60,16 @@ def gpu_plan(precision: str, strategy: str) -> DevicePlan:
     )
 
 
-def step_ops(plan: DevicePlan, config: TrainConfig) -> list[Any]:
-    """The ops of a training step."""
-    tf.train.create_global_step()
-    with tf.device("/cpu:0"):  # as Estimator does with the input
-        images = tf.placeholder(tf.uint8, [BATCH, 32, 32, 3])
-        labels = tf.placeholder(tf.int64, [BATCH])
-    params = ModelParams(config, plan, 1000, 100)
-    spec = model_fn.model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params)
-    return list({op.name: op for op in steps.ops_before(spec.train_op)}.values())
-
-
 @pytest.fixture(
     scope="module", params=[("fp32", "CPU", "momentum"), ("fp16", "GPU", "nesterov")], ids=" ".join
 )
 def ops(request: pytest.FixtureRequest) -> list[Any]:
     """The ops of a training step on two GPUs."""
     precision, strategy, optimizer = request.param
-    config = TrainConfig(
-        train_batch_size=BATCH, precision=precision, num_layers=8, optimizer=optimizer
-    )
+    settings = {"precision": precision, "optimizer": optimizer, "warmup_epochs": 1.0}
+    config = TrainConfig(train_batch_size=BATCH, num_layers=8, **settings)
     with tf.Graph().as_default():
-        return step_ops(gpu_plan(precision, strategy), config)
+        return steps.ops_before(steps.build(config, gpu_plan(precision, strategy))[0].train_op)
 
 
 def size(tensor: Any) -> int:

@@ -51,10 +51,6 @@ def truncate(path: pathlib.Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
 
-def remove(path: pathlib.Path) -> None:
-    path.unlink()
-
-
 def randomise(path: pathlib.Path) -> None:
     path.write_bytes(np.random.RandomState(0).bytes(300))
 
@@ -66,7 +62,8 @@ def test_a_sound_latest_checkpoint_is_used_without_a_word(output):
 
 
 @pytest.mark.parametrize(
-    ("damage", "ending"), [(flip_bit, DATA), (truncate, DATA), (remove, DATA), (randomise, "index")]
+    ("damage", "ending"),
+    [(flip_bit, DATA), (truncate, DATA), (pathlib.Path.unlink, DATA), (randomise, "index")],
 )
 def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(
     output: pathlib.Path, damage: Callable[[pathlib.Path], None], ending: str
@@ -85,11 +82,11 @@ def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(
         "model.ckpt-20",
     ]
     kept = {path.name for path in output.glob("model.ckpt-30*")}
-    lost = {f"model.ckpt-30.{ending}.damaged"} if damage is remove else set()
+    lost = {f"model.ckpt-30.{ending}.damaged"} if damage is pathlib.Path.unlink else set()
     assert kept == {"model.ckpt-30.index.damaged", f"model.ckpt-30.{DATA}.damaged"} - lost
 
 
-@pytest.mark.parametrize("damage", [remove, randomise])
+@pytest.mark.parametrize("damage", [pathlib.Path.unlink, randomise])
 def test_without_tensorflows_file_the_newest_checkpoint_is_found(
     output: pathlib.Path, damage: Callable[[pathlib.Path], None]
 ) -> None:

@@ -115,11 +115,9 @@ CLUSTER = Cluster({"master": ("127.0.0.1:1",)}, "evaluator", 0, True, "TF_CONFIG
 
 
 @pytest.fixture
-def training(tmp_path, tutorial_data, checkpoints, monkeypatch) -> Training:
+def training(tmp_path, tutorial_data, checkpoints, monkeypatch, pools_stay) -> Training:
     found = Training(tmp_path / "output", tutorial_data, checkpoints)
     found.output.mkdir()
-    # The pools of the tests' own process have their sizes already.
-    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
 
     def sleep(seconds: float) -> None:
         if found.clock:
@@ -187,11 +185,7 @@ def test_an_evaluator_whose_records_have_other_classes_validates_nothing(trainin
 def test_an_evaluator_that_is_started_again_validates_what_is_new(training):
     training.begin()
     training.save(1)
-
-    def interrupt() -> None:
-        training.stop._note(signal.SIGTERM)
-
-    training.follow(interrupt)
+    training.follow(lambda: training.stop._note(signal.SIGTERM))
     with pytest.raises(Stopped):
         training.evaluate()
     assert training.validated == [1]

@@ -17,11 +17,7 @@ from cifar10.train import run_config
 from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import make_plan
 
-
-@pytest.fixture(autouse=True)
-def _thread_pools_stay(monkeypatch):
-    """The pools of the tests' own process have their sizes already."""
-    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
+pytestmark = pytest.mark.usefixtures("pools_stay")
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, UserError
 from cifar10.host.files import sync_tree
 from cifar10.host.process import StopRequest
-from cifar10.input.image_files import expand
 from cifar10.output import model_settings
-from cifar10.run import export, job, predict
+from cifar10.run import export, predict
 from cifar10.run.predict import describe, read_image
 from cifar10.schema import CLASS_NAMES
 from cifar10.step.devices import plan_devices
@@ -45,10 +44,8 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture
-def ask(output, tmp_path, monkeypatch, capsys):
+def ask(output, tmp_path, monkeypatch, capsys, pools_stay):
     """A function that predicts names relative to an empty folder; returns what is printed."""
-    # The sizes of a process's thread pools are given once, and other tests have used them here.
-    monkeypatch.setattr(job, "use_devices", lambda *devices: None)
     monkeypatch.chdir(tmp_path)
 
     def run(*names: str, **settings: Any) -> str:
@@ -76,20 +73,6 @@ def test_an_image_is_resized_as_those_of_training_and_the_line_says_so(ask, tmp_
     assert wide.endswith(" %  (64x32, pad to 32x32)")
     assert by_hand.endswith(" %")
     assert wide.removeprefix("wide.webp  ").startswith(by_hand.removeprefix("by-hand.bmp"))
-
-
-def test_folders_stand_for_the_images_in_them(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = ("a.png", "b/c.JPG", "b/d/e.gif", "b/.hidden.png", "b/.f/g.png", "i[1].png")
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-
-    def asked(*places: str) -> list[str]:
-        return [path for place in places for path in expand(place, pytest.fail)]
-
-    assert asked("b") == ["b/c.JPG", "b/d/e.gif"]
-    assert asked("b/d", "a.png", "i[1].png", "*.png") == ["b/d/e.gif", "a.png", "i[1].png", "*.png"]
 
 
 def test_a_bad_file_does_not_keep_the_others_from_their_answers(ask, tmp_path, capsys):

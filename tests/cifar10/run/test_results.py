@@ -122,10 +122,8 @@ def test_what_was_left_to_fit_the_model_and_the_step_is_given_as_it_was():
 
 
 @pytest.fixture
-def places(tutorial_data: pathlib.Path, tmp_path: pathlib.Path, monkeypatch) -> dict[str, Any]:
+def places(tutorial_data: pathlib.Path, tmp_path: pathlib.Path, pools_stay: None) -> dict[str, Any]:
     """Settings of 23 eval images, with the checkpoint of an MLP."""
-    # The pools of the tests' own process have their sizes already.
-    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     found: dict[str, Any] = {"data_dir": str(tutorial_data), "output_dir": str(tmp_path / "output")}
     save_untrained(TrainConfig(model="mlp", **found))
     return {"model": "mlp", **found}

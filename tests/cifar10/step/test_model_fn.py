@@ -60,21 +60,7 @@ def test_parameters_are_counted_by_their_kind_whatever_their_names(monkeypatch):
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_evaluation_is_exact_for_any_batch_size(batch_size):
-    with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
-        tf.set_random_seed(1)
-        images, labels = (
-            tf.placeholder(tf.uint8, [None, 32, 32, 3]),
-            tf.placeholder(tf.int64, [None]),
-        )
-        spec = model_fn.model_fn(images, labels, "eval", PARAMS)
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        updates = [update for _, update in spec.eval_metric_ops.values()]
-        for start in range(0, 7, batch_size):
-            part = slice(start, start + batch_size)
-            session.run(updates, {images: IMAGES[part], labels: LABELS[part]})
-        metrics = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
-        *_, probabilities = tf.get_collection(model_fn.EVALUATED)
-        probabilities = session.run(probabilities, {images: IMAGES, labels: LABELS})
+    ((metrics, probabilities),) = evaluated([(IMAGES, LABELS)], False, batch_size)
     predicted = probabilities.argmax(1)
     assert metrics["accuracy"] == pytest.approx((predicted == LABELS).mean())
     loss = -np.log(probabilities[np.arange(7), LABELS]).mean()
@@ -104,8 +90,8 @@ def test_training_normalizes_by_the_channels_that_the_checkpoint_holds():
         assert abs(session.run(loss) - before) > 0.01
 
 
-def evaluated(batches: list[tuple[Any, Any]], augments: bool) -> list[Any]:
-    """The metrics, and the probabilities, of evaluations by drawn weights, one a batch."""
+def evaluated(splits: list[tuple[Any, Any]], augments: bool, batch_size: int = 100) -> list[Any]:
+    """The metrics, and the probabilities, of evaluations of splits by drawn weights."""
     params = dataclasses.replace(PARAMS, augments_test=augments)
     with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
         images = tf.placeholder(tf.uint8, [None, 32, 32, 3])
@@ -117,12 +103,15 @@ def evaluated(batches: list[tuple[Any, Any]], augments: bool) -> list[Any]:
             variable.load(values.astype("f"), session)
         metrics, updates = zip(*spec.eval_metric_ops.values())
         found = []
-        for batch in batches:
+        for of_images, of_labels in splits:
             session.run(tf.local_variables_initializer())
-            feed = dict(zip((images, labels), batch))
-            session.run(updates, feed)
+            for start in range(0, len(of_labels), batch_size):
+                part = slice(start, start + batch_size)
+                session.run(updates, {images: of_images[part], labels: of_labels[part]})
             named = dict(zip(spec.eval_metric_ops, metrics))
-            found.append(session.run([named, tf.get_collection(model_fn.EVALUATED)[-1]], feed))
+            probabilities = tf.get_collection(model_fn.EVALUATED)[-1]
+            feed = {images: of_images, labels: of_labels}
+            found.append(session.run([named, probabilities], feed))
         return found
 
 

@@ -6,7 +6,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.step import model_fn
 from cifar10.step.params import ModelParams, Replication
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
@@ -18,11 +17,8 @@ PUSH = "ResourceAccumulatorApplyGradient"
 def step_ops(replica: int) -> list[Any]:
     """The ops of a step of the chief, 0, or of a worker, 1."""
     config = TrainConfig(num_layers=8, train_batch_size=2)
-    params = ModelParams(config, make_plan(1), 1000, 100, replication=place(replica))
     with tf.Graph().as_default():
-        tf.train.create_global_step()
-        batch = (tf.zeros([2, 32, 32, 3], tf.uint8), tf.zeros([2], tf.int64))
-        return steps.ops_before(model_fn.model_fn(*batch, "train", params).train_op)
+        return steps.ops_before(steps.build(config, make_plan(1), place(replica))[0].train_op)
 
 
 @pytest.fixture(scope="module")

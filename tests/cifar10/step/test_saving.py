@@ -77,8 +77,7 @@ def test_evaluation_reads_what_packed_training_saved_bit_for_bit(resnet):
     read = evaluated(TrainConfig(**RESNET), resnet)
     written = steps.read_checkpoint(resnet)
     assert len(read) == 2 + 7 + 2 + 4 * 7
-    for name, value in read.items():
-        np.testing.assert_array_equal(value, written[name], err_msg=name)
+    np.testing.assert_equal(read, {name: written[name] for name in read})
 
 
 def test_another_number_of_pieces_reads_it_bit_for_bit(tmp_path):
@@ -93,9 +92,7 @@ def test_another_number_of_pieces_reads_it_bit_for_bit(tmp_path):
         run.spec.scaffold.saver.restore(run.session, path)
         np.testing.assert_array_equal(run.weights, flat)
         again = run.saved()
-    assert list(again) == list(written)
-    for name, value in written.items():
-        np.testing.assert_array_equal(again[name], value, err_msg=name)
+    np.testing.assert_equal(again, written)
     assert any(np.abs(written[f"model/dense/kernel/{slot}"]).max() for slot in SLOTS["adam"])
 
 
@@ -105,12 +102,8 @@ def test_only_the_chiefs_machine_writes_and_reads_the_files():
         ("/job:master/task:0/cpu:0",),
         "/job:master/task:0",
     )
-    config = TrainConfig(**RESNET)
     with tf.Graph().as_default() as graph, tf.device("/job:master/task:0"):
-        tf.train.create_global_step()
-        batch = (tf.zeros([BATCH, 32, 32, 3], tf.uint8), tf.zeros([BATCH], tf.int64))
-        params = ModelParams(config, make_plan(1), 1000, 100, replication=place)
-        model_fn.model_fn(*batch, tf.estimator.ModeKeys.TRAIN, params)
+        steps.build(TrainConfig(**RESNET), make_plan(1), place)
         files = [op for op in graph.get_operations() if op.type in ("SaveV2", "RestoreV2")]
         homes = {shard.op.name: shard.device for shard in tf.trainable_variables()}
     assert {op.type for op in files} == {"SaveV2", "RestoreV2"}

@@ -54,11 +54,11 @@ class Replica:
     def step(self, value: float, as_of_round: Optional[int] = None) -> None:
         self.session.run(self._step, self._feed(value, as_of_round))
 
-    def push(self, value: float, as_of_round: Optional[int] = None) -> None:
+    def push(self, value: float) -> None:
         """Pushes a gradient without waiting for the end of the round."""
-        self.session.run(self._pushed, self._feed(value, as_of_round))
+        self.session.run(self._pushed, self._feed(value))
 
-    def _feed(self, value: float, as_of_round: Optional[int]) -> dict[Any, Any]:
+    def _feed(self, value: float, as_of_round: Optional[int] = None) -> dict[Any, Any]:
         feed: dict[Any, Any] = {self._value: [value, 10.0 * value]}
         return feed if as_of_round is None else {**feed, self.barrier.current: as_of_round}
 

@@ -47,9 +47,9 @@ def numpys_gradient(weights: np.ndarray) -> np.ndarray:
     return np.concatenate([(inputs.T @ errors).ravel(), errors.sum(0)]) / BATCH
 
 
-def numpys_step(weights: np.ndarray, rate: float = RATE) -> np.ndarray:
+def numpys_step(weights: np.ndarray) -> np.ndarray:
     """Plain descent; the kernel decays, the bias does not."""
-    return weights - rate * (numpys_gradient(weights) + DECAY * weights * KERNEL)
+    return weights - RATE * (numpys_gradient(weights) + DECAY * weights * KERNEL)
 
 
 class Step:

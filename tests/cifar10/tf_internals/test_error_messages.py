@@ -6,7 +6,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import tf_internals
-from cifar10.tf_internals import NamedTensors
 from tests.unprivileged import open_folder, unprivileged
 
 
@@ -35,44 +34,6 @@ def test_a_record_that_is_no_example_of_ours_is_told_from_other_errors(record):
         message = message_of(tf.io.parse_example(tf.constant([record]), {"label": feature}))
     assert tf_internals.NOT_AN_EXAMPLE.search(message)
     assert not tf_internals.FAILED_RESTORE.search(message)
-
-
-@pytest.fixture
-def saved(tmp_path) -> str:
-    """A checkpoint with the variable `kernel`, float32 [3]."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.get_variable("kernel", [3], use_resource=True)
-        session.run(tf.global_variables_initializer())
-        return str(tf.train.Saver().save(session, f"{tmp_path}/model.ckpt"))
-
-
-def restoring(path: str, name: str, size: int = 3) -> str:
-    """The message of an error while a vector is restored, as training restores its own."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        vector = tf.get_variable(name, [size], use_resource=True)
-        saved_vector = NamedTensors(
-            vector,
-            {name: vector.read_value()},
-            name,
-            lambda restored: vector.assign(tf.reshape(restored[0], [size])),
-        )
-        with pytest.raises(tf.errors.OpError) as raised:
-            tf.train.Saver([saved_vector]).restore(session, path)
-    return str(raised.value.message)
-
-
-def test_a_variable_that_a_checkpoint_has_not_is_named(saved):
-    message = restoring(saved, "other/kernel")
-    assert tf_internals.FAILED_RESTORE.search(message)
-    found = tf_internals.MISSING_VARIABLE.search(message)
-    assert found
-    assert found[0] == "Key other/kernel not found in checkpoint"
-
-
-def test_a_damaged_checkpoint_is_a_failed_restore(saved):
-    with open(f"{saved}.data-00000-of-00001", "wb") as file:
-        file.write(bytes(12))
-    assert tf_internals.FAILED_RESTORE.search(restoring(saved, "kernel"))
 
 
 def test_a_chief_that_makes_no_session_ready_is_told_from_other_errors():

@@ -31,11 +31,6 @@ def test_verify_counts_sound_records(built, capsys):
     assert "airplane               9           1           2" in output
 
 
-def _append_label_10(path: Path) -> None:
-    with path.open("ab") as file:
-        file.write(_framed(write.encode_example(b"\0" * 3072, 10)))
-
-
 def _rotate(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[RECORD:] + content[:RECORD])
@@ -56,7 +51,6 @@ def _rotate(path: Path) -> None:
         (lambda path: os.truncate(path, RECORD * 3 + 5), "record 3 (byte 9378): truncated: 5 of 1"),
         (lambda path: os.truncate(path, RECORD * 3 + 13), "record 3 (byte 9378): truncated: 1 of"),
         (lambda path: os.truncate(path, RECORD * 4 - 1), "record 3 (byte 9378): truncated: 3113 o"),
-        (_append_label_10, "record 90 (byte 281340): 'label' must be 0 to 9, is 10"),
         (lambda path: os.truncate(path, RECORD * 80), "its 80 records are not the 90 of the manif"),
         (_rotate, "its 90 records are not the 90 of the manifest, by their SHA-256"),
         (Path.unlink, "is in the manifest but not in the folder"),

@@ -134,7 +134,8 @@ def test_images_outside_of_the_splits_are_counted(tree):
 def test_a_tree_may_mix_sizes_and_formats_if_they_are_resized(tree):
     for number, name in enumerate(("a.webp", "b.gif", "c.bmp", "d.jpeg", "e.PNG")):
         Image.new("RGB", (40 + number, 64), "white").save(tree / "train" / "cat" / name)
-    with pytest.raises(SourceError, match=r"train/cat/a\.webp: images must be 32x32 pixels, this"):
+    way_out = r"this is 40x64; --resize crop\|pad\|stretch takes images of any size"
+    with pytest.raises(SourceError, match=rf"train/cat/a\.webp: .* 32x32 pixels, {way_out}"):
         made.load(tree)
     for how, whites in (("crop", 1024), ("pad", 640), ("stretch", 1024)):
         dataset = made.load(tree, how)
@@ -158,20 +159,6 @@ def test_many_images_are_decoded_in_order_and_the_first_bad_one_is_named(
         (tree / "train" / "truck" / f"x{number:04}.png").write_bytes(b"noise")
     with pytest.raises(SourceError, match=r"^train/truck/x0150\.png: not a sound PNG, JPEG, .* im"):
         made.load(tree)
-
-
-@pytest.mark.parametrize(
-    ("content", "resize", "reason"),
-    [
-        (b"", None, "the file is empty"),
-        (made.png()[:60], None, "not a sound PNG, JPEG"),
-        (made.png((33, 32)), None, r"is 33x32; --resize crop\|pad\|stretch takes images of any"),
-    ],
-)
-def test_a_file_that_is_no_image_of_ours_is_named(content, resize, reason, tree):
-    (tree / "test" / "frog" / "0002.png").write_bytes(content)
-    with pytest.raises(SourceError, match=rf"test/frog/0002\.png: .*({reason})"):
-        made.load(tree, resize)
 
 
 def test_the_folders_are_the_classes_and_each_split_needs_all_of_them(tree):
