@@ -20,12 +20,10 @@ ADDRESS=10.77.0.1
 
 missing() { for name in $SERVERS; do [ -x "$CACHE/bin/$name" ] || echo "$name"; done; }
 
-is_built() { [ -z "$(missing)" ]; }
-
 build() {
   [ -n "$(missing)" ] || return 0
-  if ! command -v go >/dev/null; then
-    echo 'building Kubernetes needs golang-go, and deb-src in the sources of apt' >&2
+  if ! command -v go >/dev/null || ! apt-get source --print-uris kubernetes >/dev/null 2>&1; then
+    echo 'building Kubernetes needs golang-go, deb-src in the sources of apt, and then apt-get update' >&2
     exit 2
   fi
   echo "Building Kubernetes' servers in $CACHE: 13 minutes on two cores, once."
@@ -34,7 +32,7 @@ build() {
   export GO111MODULE=off GOFLAGS= CGO_ENABLED=0 GOCACHE=$CACHE/gocache GOPATH=$CACHE/gopath
   mkdir -p "$CACHE/bin" "$source"
   cd "$CACHE"
-  ls kubernetes_*.orig.tar.gz >/dev/null 2>&1 || apt-get source --download-only kubernetes
+  apt-get source --download-only kubernetes # what is there already stays, if it is whole
   tar xzf kubernetes_*.orig.tar.gz -C "$source" --strip-components=1
   cd "$source"
   # reflect2 1.0.1 takes the runtime's iterator of maps for what it was before Go 1.18; 1.0.2 does this:
