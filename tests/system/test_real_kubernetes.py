@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,6 +203,36 @@ def test_a_job_outlives_an_api_server_that_is_away(bed: Bed, launcher: Launcher)
     output, _ = process.communicate(timeout=200)
     assert "trying again" not in output
     assert output.splitlines()[-1] == "master/0 is done"
+    wait_for(lambda: not bed.left(), "end of the objects")
+
+
+def test_a_job_waits_for_a_node_that_is_not_ready_and_trains_on_with_one_restart(
+    bed: Bed, launcher: Launcher
+) -> None:
+    """While no node is ready, Kubernetes deletes no pods; so there is another one, without room."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-b"}}
+    ready = {"type": "Ready", "status": "True"}
+
+    def is_deleted() -> str:
+        beat = {**ready, "lastHeartbeatTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        given = json.dumps({**node, "status": {"conditions": [beat]}})
+        bed.kubectl("replace", "--raw", "/api/v1/nodes/node-b/status", "-f-", given=given)
+        return bed.kubectl("get", "pods", "-ojsonpath={..deletionTimestamp}")
+
+    words = ("--", *TRAINING, "/data/output/f", "--train-steps", "100000")
+    process = launcher.start_up(flags(bed), *words)
+    launcher.wait_for_log("worker/0", "step ")
+    bed.kubectl("create", "-f-", given=json.dumps({**node, "spec": {"unschedulable": True}}))
+    (kubelet,) = processes_naming("kubelet --config")
+    os.kill(kubelet, signal.SIGSTOP)
+    try:
+        wait_for(is_deleted, "deletion of the pods")
+        read_until(process, "wait: Unschedulable: 0/2 nodes are available: 1 node(s) had taint")
+    finally:
+        os.kill(kubelet, signal.SIGCONT)
+        bed.kubectl("delete", "node", "node-b")
+    read_until(process, "continuing at step")  # a second restart would have ended the job
+    assert "Unschedulable" not in interrupt(process)
     wait_for(lambda: not bed.left(), "end of the objects")
 
 

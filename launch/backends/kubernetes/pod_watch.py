@@ -52,7 +52,6 @@ class PodWatch:
         self.live_tasks: list[str] = []
         self._newest: dict[str, Pod] = {}  # task's name -> its newest pod
         self._past: set[str] = set()  # uids of pods whose end is known
-        self._to_run = {*self.states}  # the tasks that have not run yet
         self._waits: dict[str, list[str]] = {}  # why tasks wait, in words -> the tasks
         self._told: set[str] = set()  # what was said of that
         self.without_pod: list[str] = []
@@ -61,9 +60,9 @@ class PodWatch:
 
     def tick(self, now: float) -> list[Action]:
         """Decides what is due at the time `now`. A queue may hold pods up as long as it likes."""
-        if self._to_run or self.is_blind:
+        statuses = {state.status for state in self.states.values()}
+        if self.is_blind or statuses & {"starting", "restarting"}:
             self.supervisor.begins(now)
-        if self.is_blind:
             self.supervisor.heard(now, stepped=False)
         return self.supervisor.tick(now)
 
@@ -140,7 +139,6 @@ class PodWatch:
         if supervisor.ending or not self.states[pod.task].alive:
             return actions
         if pod.state == "running":
-            self._to_run.discard(pod.task)
             supervisor.started(pod.task)
         elif pod.words and supervisor.waits(pod.task, pod.words):
             self._waits.setdefault(pod.words, []).append(pod.task)
@@ -161,7 +159,6 @@ class PodWatch:
     def _ended(self, pod: Pod, now: float) -> list[Action]:
         state, supervisor = self.states[pod.task], self.supervisor
         self._past.add(pod.uid)
-        self._to_run.discard(pod.task)
         supervisor.started(pod.task)
         actions: list[Action] = []
         is_late = pod.cause is ExitReason.TIME_LIMIT
