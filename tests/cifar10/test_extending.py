@@ -12,15 +12,14 @@ from tests.documents import code_blocks
 
 SECTIONS = ("A model", "An optimizer", "A schedule", "A source of images")
 START = """
-import sys
-
 from data_prep import cli
 
 assert cli.main(["--source=raw", "--out=data"]) == 0
 
 from cifar10 import main
+from cifar10.host.process import leave
 
-sys.exit(main.main())
+leave(main.main())
 """
 FLAGS = (
     "--model=conv_pool --optimizer=sign --sign-decay=0.5 --schedule=halves --train-steps=6 "
