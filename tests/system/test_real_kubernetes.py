@@ -221,7 +221,7 @@ def test_a_job_waits_for_a_node_that_is_not_ready_and_trains_on_with_one_restart
 
     words = ("--", *TRAINING, "/data/output/f", "--train-steps", "100000")
     process = launcher.start_up(flags(bed), *words)
-    launcher.wait_for_log("worker/0", "step ")
+    launcher.wait_for_log("worker/0", "images/s")
     bed.kubectl("create", "-f-", given=json.dumps({**node, "spec": {"unschedulable": True}}))
     (kubelet,) = processes_naming("kubelet --config")
     os.kill(kubelet, signal.SIGSTOP)
