@@ -176,8 +176,8 @@ def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.Physic
 
     All sessions of a process share one pool for the work inside ops, and its first user sets its
     size, which by default is one thread per core. If that is another session, the towers compete
-    for threads (Zen 4, 2 cores: ResNet-44 with batches of 128 takes 6 % longer in fp32 and 17 % in
-    bf16). So the eager runtime starts here.
+    for threads (Zen 4, 2 cores: ResNet-44 with batches of 128 takes 8 % longer in fp32 and 18 % in
+    bf16, medians of three). So the eager runtime starts here.
 
     Args:
       session_config: the session configuration of a `DevicePlan`.
