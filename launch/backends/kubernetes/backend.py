@@ -243,7 +243,7 @@ class JobDriver:
         self._polled = -math.inf
         self._told: set[str] = set()  # what the user was told once
         self._to_start: list[str] = []
-        self._held: set[str] = set()  # tasks to start whose Job is deleted
+        self._held: set[str] = set()  # tasks to start again whose Job is deleted
         self._logs_due = 0.0  # until when logs are read before the deletion
         self._again = 0.0  # when to call kubectl again after an error
         self._refusals_due = math.inf  # when to ask why a Job has no pod
@@ -299,16 +299,15 @@ class JobDriver:
         if now < self._again:
             return
         try:
-            for task in [*self._to_start]:
-                if task not in self._watch.held:
-                    restarts = self._watch.states[task].restarts
-                    self._objects.make_anew(self._jobs[task], restarts)
-                    self._to_start.remove(task)
-                    self._held.discard(task)
-                elif task not in self._held:
-                    self._objects.remove(self._jobs[task])  # with what Kubernetes has made anew
+            for task, pod in self._watch.held.items():
+                if task not in self._held and self._watch.states[task].status == "restarting":
+                    self._objects.remove(self._jobs[task], pod)
                     self._held.add(task)
                     self._loop.note(f"{task} starts again once its earlier pod has ended")
+            for task in [task for task in self._to_start if task not in self._watch.held]:
+                self._objects.make_anew(self._jobs[task], self._watch.states[task].restarts)
+                self._to_start.remove(task)
+                self._held.discard(task)
             are_read = self._is_stopped or self._logs.are_complete or now >= self._logs_due
             if self._wants_deletion and are_read:
                 self._watch.is_deleted = True  # it may reach the cluster though kubectl fails
@@ -323,7 +322,7 @@ class JobDriver:
     def has_lines_to_come(self) -> bool:
         """Returns whether a pod has not ended, or the log of one is not read to its end."""
         self._poll(time.monotonic())
-        return bool(self._watch.live_tasks) or not self._logs.are_complete
+        return bool(self._watch.alive) or not self._logs.are_complete
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -374,7 +373,8 @@ class JobDriver:
             return
         self._has_polled = True
         # A `stop` elsewhere deletes all Jobs, and the Service last.
-        found = replace(found, is_deleted=found.is_deleted or not (found.jobs or self._to_start))
+        is_over = not (found.jobs or self._to_start or self._held)
+        found = replace(found, is_deleted=found.is_deleted or is_over)
         self._logs.follow(pod for pod in found.pods if pod.task in self._watch.states)
         self._carry_out(self._watch.saw(found, now))
         self._watch.is_blind = self._logs.refusal is not None

@@ -4,11 +4,14 @@ The supervisor decides how the job continues and ends, as with every other backe
 side effects outside its objects: `launch.backends.kubernetes.backend` polls, and carries out the
 actions. What happens between two polls is seen only by what it leaves: a pod that is gone, or
 another one in its place. In place of a pod that somebody deletes, the controller of a Job makes
-another one at once, so that a poll may show both while the earlier one ends.
+another one at once, so that a poll may show both while the earlier one ends. The two must not run
+at a time: two chiefs would write to one output folder, and a parameter server deletes the sessions
+of a task that opens one as another process.
 """
 
+import math
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from launch.backends.kubernetes.manifests import overdue_secs
@@ -34,28 +37,30 @@ class PodWatch:
 
     Attributes:
       supervisor: the object that decides how the job continues and ends.
-      live_tasks: the name of the task of each pod that has not ended, by the last poll.
+      alive: the pods that have not ended, by the last poll.
       without_pod: the tasks for which no pod could be created, by the last poll.
-      held: the chiefs whose earlier pod may still run, by the last poll: a new one would be refused
-        the output folder.
+      held: the name of each task whose earlier pod may still run, by the last poll -> that of the
+        pod in its place. A chief is held until the earlier pod is gone; the others for as long as a
+        pod takes to end, since a node that is lost does not tell.
       is_blind: whether the tasks' lines cannot be read, so that nothing is known of their steps.
       is_deleted: whether this launcher has asked for the deletion of the job.
     """
 
     def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
         # The nodes end pods in their order and time; the launcher waits for all of it.
-        secs = float(overdue_secs(limits))
-        patient = replace(limits, stop_secs=secs)
-        self.supervisor = Supervisor(tasks, patient, restarts, now, ps_secs=secs)
+        self._end_secs = float(overdue_secs(limits))
+        patient = replace(limits, stop_secs=self._end_secs)
+        self.supervisor = Supervisor(tasks, patient, restarts, now, ps_secs=self._end_secs)
         self.supervisor.start()  # all tasks are in the manifests
         self.states = self.supervisor.states
-        self.live_tasks: list[str] = []
+        self.alive: list[Pod] = []
         self._newest: dict[str, Pod] = {}  # task's name -> its newest pod
         self._past: set[str] = set()  # uids of pods whose end is known
         self._waits: dict[str, list[str]] = {}  # why tasks wait, in words -> the tasks
         self._told: set[str] = set()  # what was said of that
         self.without_pod: list[str] = []
-        self.held: set[str] = set()
+        self._holds: dict[str, tuple[str, float]] = {}  # task's name -> held pod, until when
+        self.held: dict[str, str] = {}
         self.is_deleted = self.is_blind = False
 
     def tick(self, now: float) -> list[Action]:
@@ -74,15 +79,12 @@ class PodWatch:
             words = "the job was deleted by someone else"
             actions = self.supervisor.stop(signal.SIGTERM, now, words, ExitReason.CANCELLED)
         pods = [pod for pod in poll.pods if pod.task in self.states]
-        alive = [pod for pod in pods if pod.state != "ended"]
-        self.live_tasks = [pod.task for pod in alive]
+        self.alive = [pod for pod in pods if pod.state != "ended"]
         shown = {pod.uid: pod for pod in pods}
         for task, before in self._newest.items():
             self._newest[task] = shown.get(before.uid, before)
         # Of two pods of the same second, the one that was deleted is the earlier one.
         pods.sort(key=lambda pod: (pod.created, not pod.by_deletion))
-        for pod in pods:
-            actions += self._hold(pod, shown, now)
         new = [pod for pod in {p.task: p for p in pods}.values() if pod.uid not in self._past]
         # Disruptions explain failures, and failures explain deletions.
         new.sort(key=lambda pod: (pod.by_deletion, not pod.is_disrupted))
@@ -99,7 +101,9 @@ class PodWatch:
         for name in without if poll.is_deleted or self.is_deleted else ():
             if name not in poll.jobs:  # no further pod will be created
                 actions += self.supervisor.ended(name, _TERMINATED, now, signals=_BY_DELETION)
-        self.held = {pod.task for pod in alive if pod.uid in self._past and self._is_chief(pod)}
+        past = {pod.task for pod in self.alive if pod.uid in self._past}
+        holds = self._holds.items()
+        self.held = {name: pod for name, (pod, end) in holds if name in past and now < end}
         for name in without:
             if poll.jobs.get(name) == "Suspended":
                 self._waits.setdefault(_SUSPENDED, []).append(name)
@@ -112,22 +116,14 @@ class PodWatch:
             actions.append(Note(f"{', '.join(tasks)} wait{'s' * (len(tasks) == 1)}: {words}"))
         return actions
 
-    def _is_chief(self, pod: Pod) -> bool:
-        return self.states[pod.task].task.is_chief
-
-    def _hold(self, pod: Pod, shown: Mapping[str, Pod], now: float) -> list[Action]:
-        """Ignores a chief's pod that was made in place of one that may still run."""
-        before = self._newest.get(pod.task)
-        if before is None or pod.uid in {before.uid, *self._past} or not self._is_chief(pod):
-            return []
-        if before.uid not in shown or before.state == "ended":
-            return []
-        self._past.add(pod.uid)
-        return self._gone(before, now)
-
     def _saw_pod(self, pod: Pod, now: float, *, has_ended: bool) -> list[Action]:
         supervisor, before = self.supervisor, self._newest.get(pod.task)
         is_new = before is None or before.uid != pod.uid
+        if is_new and before in self.alive and before.uid not in self._past:
+            self._past.add(pod.uid)
+            is_chief = self.states[pod.task].task.is_chief
+            self._holds[pod.task] = (pod.name, math.inf if is_chief else now + self._end_secs)
+            return self._gone(before, now)
         actions = self._gone(before, now) if before is not None and is_new else []
         if is_new:
             supervisor.starts_again(pod.task)
