@@ -188,7 +188,9 @@ def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) ->
         check()
         position = start.position_seen_by_worker(config.output_path)
         job = make_job(config, records, position, cluster)
-        with guard.of(job.params, cluster, records, stop, check=check) as guarded:
+        alone = folder_lock.hold_worker(config.output_path, cluster.own.role, check)
+        # The second: the chief has made its folder before it answers.
+        with guard.of(job.params, cluster, records, stop, check=check) as guarded, alone:
             steps, ending = _train_with_chief(job, guarded)
     except TrainingOver as over:  # Before this worker had joined.
         ending = str(over)

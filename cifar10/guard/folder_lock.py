@@ -1,4 +1,4 @@
-"""Keeps a second run out of an output folder, and out of a log folder beside it.
+"""Keeps a second run out of an output folder, and a second process away from a worker's name.
 
 The lock is the kernel's (`flock`), which holds on local disks and on NFS 4, and ends with its
 process. Object stores have no locks; there, the newest name in the file counts, which is weaker:
@@ -31,6 +31,27 @@ _LATER = (errno.EWOULDBLOCK, errno.ENOENT, errno.ESTALE)
 
 
 @contextlib.contextmanager
+def hold_worker(output_dir: str, worker: str, check: Callable[[], None]) -> Iterator[None]:
+    """Keeps a second process of one worker away, if both see the chief's output folder.
+
+    A platform may start a worker anew while the earlier process still trains. But a parameter
+    server deletes the sessions of a task whose name another process uses, in the middle of a step:
+    one of the two would fail, or wait for ever.
+
+    Args:
+      output_dir: path of the output folder; on a machine without it, nothing is held.
+      worker: the task, such as `worker/0`.
+      check: see `hold`.
+
+    Raises:
+      UserError: the other process does not end in time.
+    """
+    role, is_here = worker.replace("/", "-"), os.access(output_dir, os.W_OK)
+    with hold(output_dir, output_dir, role, check) if is_here else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
 def hold(
     output_dir: str, log_dir: str, role: str, check: Callable[[], None]
 ) -> Iterator[Callable[[], None]]:
@@ -41,7 +62,7 @@ def hold(
     Args:
       output_dir: path of the output folder, which exists.
       log_dir: path of the log folder, which exists; it may be the same folder.
-      role: TRAINING or EVALUATOR; a folder may have one process of each.
+      role: TRAINING, EVALUATOR or a worker; a folder may have one process of each.
       check: function called repeatedly while a lock is waited for; an exception that it raises ends
         the wait.
 
@@ -123,7 +144,9 @@ def _wait_for(folder: str, flag: str, role: str, check: Callable[[], None]) -> O
         while (file := _try_to_lock(path)) is None:
             check()
             owner = _name_in(path) or "an unknown process"
+            # Another process with this one's number is in another container.
             is_here = f" on {socket.gethostname()}, " in owner or " on " not in owner
+            is_here &= f"process {os.getpid()} " not in owner
             if time.monotonic() - began > (_ENDING_SECS if is_here else _LOST_SECS):
                 way_out = f"wait until it has ended, or name another {flag}"
                 raise UserError(f"{folder} is used by another {role}: {owner}; {way_out}")

@@ -243,7 +243,7 @@ class JobDriver:
         self._polled = -math.inf
         self._told: set[str] = set()  # what the user was told once
         self._to_start: list[str] = []
-        self._held: set[str] = set()  # tasks to start again whose Job is deleted
+        self._held: set[str] = set()  # tasks to start whose Job is deleted
         self._logs_due = 0.0  # until when logs are read before the deletion
         self._again = 0.0  # when to call kubectl again after an error
         self._refusals_due = math.inf  # when to ask why a Job has no pod
@@ -299,15 +299,15 @@ class JobDriver:
         if now < self._again:
             return
         try:
-            for task, pod in self._watch.held.items():
-                if task not in self._held and self._watch.states[task].status == "restarting":
-                    self._objects.remove(self._jobs[task], pod)
+            for task in [*self._to_start]:
+                if task not in self._watch.held:
+                    self._objects.make_anew(self._jobs[task], self._watch.states[task].restarts)
+                    self._to_start.remove(task)
+                    self._held.discard(task)
+                elif task not in self._held:
+                    self._objects.remove(self._jobs[task])  # with what Kubernetes has made anew
                     self._held.add(task)
                     self._loop.note(f"{task} starts again once its earlier pod has ended")
-            for task in [task for task in self._to_start if task not in self._watch.held]:
-                self._objects.make_anew(self._jobs[task], self._watch.states[task].restarts)
-                self._to_start.remove(task)
-                self._held.discard(task)
             are_read = self._is_stopped or self._logs.are_complete or now >= self._logs_due
             if self._wants_deletion and are_read:
                 self._watch.is_deleted = True  # it may reach the cluster though kubectl fails
@@ -373,8 +373,7 @@ class JobDriver:
             return
         self._has_polled = True
         # A `stop` elsewhere deletes all Jobs, and the Service last.
-        is_over = not (found.jobs or self._to_start or self._held)
-        found = replace(found, is_deleted=found.is_deleted or is_over)
+        found = replace(found, is_deleted=found.is_deleted or not (found.jobs or self._to_start))
         self._logs.follow(pod for pod in found.pods if pod.task in self._watch.states)
         self._carry_out(self._watch.saw(found, now))
         self._watch.is_blind = self._logs.refusal is not None

@@ -187,10 +187,10 @@ class JobObjects:
         self.remove(manifest)
         self._create([annotated(manifest, **{RESTARTS: str(restarts)})], _CALL_SECS)
 
-    def remove(self, manifest: Manifest, *pods: str) -> None:
-        """Deletes a Job, and with it its pods, those named at once; HostError if kubectl failed."""
-        job, named = f"jobs.batch/{manifest['metadata']['name']}", [f"pods/{pod}" for pod in pods]
-        self.kubectl("delete", job, *named, "--grace-period=1", *_QUIETLY, timeout_secs=_CALL_SECS)
+    def remove(self, manifest: Manifest) -> None:
+        """Deletes a Job, and with it its pods; HostError if kubectl failed."""
+        name = f"jobs.batch/{manifest['metadata']['name']}"
+        self.kubectl("delete", name, *_QUIETLY, timeout_secs=_CALL_SECS)
 
     def poll(self) -> Poll:
         """Asks for the state of the job and of its pods; HostError if kubectl failed."""

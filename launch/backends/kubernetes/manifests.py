@@ -7,12 +7,11 @@ When a job ends, Kubernetes deletes all of its pods at once. In each pod it runs
 sends SIGTERM, and sends SIGKILL at the end of the grace period, which begins with the hook:
 
   pod           delay of SIGTERM by the hook   time to save   grace period
-  master/chief  0                              stop_secs      stop_secs
-  evaluator     0                              stop_secs      stop_secs
-  worker        5 s                            stop_secs      stop_secs + 5 s
-  ps            at most stop_secs + 5 s        stop_secs      2 * stop_secs + 5 s
+  ps            at most stop_secs              stop_secs      2 * stop_secs
+  the others    0                              stop_secs      stop_secs
 
-Fractions of a second are rounded up. The functions have no side effects.
+Fractions of a second are rounded up. A worker stays for some seconds by itself, since the master
+needs it to end its step. The functions have no side effects.
 """
 
 import copy
@@ -42,7 +41,6 @@ JOB_NAME = "training.kubeflow.org/job-name"
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 _KEPT_SECS = 86_400  # a finished job that no launcher removes
 _WORKDIR = "/data"  # of the image
-_WORKER_HOLD_SECS = 5  # in synchronous training the master's last step needs the workers
 _NODE_SECS = 15  # for nodes to end a pod after its grace period, and to report its end
 # The preStop hook of a ps waits while a trainer is connected to its port: at most for some seconds,
 # and at least for one, since a trainer may be between two connections. It looks at the kernel's
@@ -188,9 +186,8 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
         resources = {"cpu": settings.ps_cpu or "1", "memory": settings.ps_memory or "2Gi"}
     if gpus:
         resources[settings.gpu] = str(gpus)
-    secs = str(hold_secs(task.task_type, cluster.limits))
-    hold = ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]
-    hook = {"ps": hold, "worker": ["sleep", secs]}.get(task.task_type)  # delays SIGTERM
+    secs = str(grace_secs("worker", cluster.limits))
+    hold = ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]  # delays SIGTERM
     has_variables = cluster.environment or cluster.pass_environment
     container = _template("container")
     container["ports"][0]["containerPort"] = _port(task)
@@ -203,7 +200,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
         "resources": {"requests": resources, "limits": resources},  # exactly what it asks for
         "volumeMounts": mounts,
         "envFrom": [{"secretRef": {"name": secret_name(name)}}] if has_variables else None,
-        "lifecycle": {"preStop": {"exec": {"command": hook}}} if hook else None,
+        "lifecycle": {"preStop": {"exec": {"command": hold}}} if is_ps else None,
     }
     return _given(container)
 
@@ -234,17 +231,10 @@ def _volume(name: str, place: str) -> Manifest:
     return {"name": name, "persistentVolumeClaim": {"claimName": place, **is_read_only}}
 
 
-def hold_secs(task_type: str, limits: Limits) -> int:
-    """Returns the maximum delay of SIGTERM by the preStop hook, in seconds."""
-    if task_type == "worker":
-        return _WORKER_HOLD_SECS
-    # A ps serves until the last of the others has ended, so that the master can save.
-    return grace_secs("worker", limits) if task_type == "ps" else 0
-
-
 def grace_secs(task_type: str, limits: Limits) -> int:
     """Returns the pod's `terminationGracePeriodSeconds`, a whole number."""
-    return hold_secs(task_type, limits) + math.ceil(limits.stop_secs)
+    # A ps serves until the last of the others has ended, so that the master can save.
+    return math.ceil(limits.stop_secs) * (2 if task_type == "ps" else 1)
 
 
 def overdue_secs(limits: Limits) -> int:

@@ -4,12 +4,9 @@ The supervisor decides how the job continues and ends, as with every other backe
 side effects outside its objects: `launch.backends.kubernetes.backend` polls, and carries out the
 actions. What happens between two polls is seen only by what it leaves: a pod that is gone, or
 another one in its place. In place of a pod that somebody deletes, the controller of a Job makes
-another one at once, so that a poll may show both while the earlier one ends. The two must not run
-at a time: two chiefs would write to one output folder, and a parameter server deletes the sessions
-of a task that opens one as another process.
+another one at once, so that a poll may show both while the earlier one ends.
 """
 
-import math
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,18 +36,17 @@ class PodWatch:
       supervisor: the object that decides how the job continues and ends.
       alive: the pods that have not ended, by the last poll.
       without_pod: the tasks for which no pod could be created, by the last poll.
-      held: the name of each task whose earlier pod may still run, by the last poll -> that of the
-        pod in its place. A chief is held until the earlier pod is gone; the others for as long as a
-        pod takes to end, since a node that is lost does not tell.
+      held: the chiefs whose earlier pod may still run, by the last poll: a new one would be refused
+        the output folder.
       is_blind: whether the tasks' lines cannot be read, so that nothing is known of their steps.
       is_deleted: whether this launcher has asked for the deletion of the job.
     """
 
     def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
         # The nodes end pods in their order and time; the launcher waits for all of it.
-        self._end_secs = float(overdue_secs(limits))
-        patient = replace(limits, stop_secs=self._end_secs)
-        self.supervisor = Supervisor(tasks, patient, restarts, now, ps_secs=self._end_secs)
+        secs = float(overdue_secs(limits))
+        patient = replace(limits, stop_secs=secs)
+        self.supervisor = Supervisor(tasks, patient, restarts, now, ps_secs=secs)
         self.supervisor.start()  # all tasks are in the manifests
         self.states = self.supervisor.states
         self.alive: list[Pod] = []
@@ -59,8 +55,7 @@ class PodWatch:
         self._waits: dict[str, list[str]] = {}  # why tasks wait, in words -> the tasks
         self._told: set[str] = set()  # what was said of that
         self.without_pod: list[str] = []
-        self._holds: dict[str, tuple[str, float]] = {}  # task's name -> held pod, until when
-        self.held: dict[str, str] = {}
+        self.held: set[str] = set()
         self.is_deleted = self.is_blind = False
 
     def tick(self, now: float) -> list[Action]:
@@ -102,8 +97,7 @@ class PodWatch:
             if name not in poll.jobs:  # no further pod will be created
                 actions += self.supervisor.ended(name, _TERMINATED, now, signals=_BY_DELETION)
         past = {pod.task for pod in self.alive if pod.uid in self._past}
-        holds = self._holds.items()
-        self.held = {name: pod for name, (pod, end) in holds if name in past and now < end}
+        self.held = {name for name in past if self.states[name].task.is_chief}
         for name in without:
             if poll.jobs.get(name) == "Suspended":
                 self._waits.setdefault(_SUSPENDED, []).append(name)
@@ -119,10 +113,8 @@ class PodWatch:
     def _saw_pod(self, pod: Pod, now: float, *, has_ended: bool) -> list[Action]:
         supervisor, before = self.supervisor, self._newest.get(pod.task)
         is_new = before is None or before.uid != pod.uid
-        if is_new and before in self.alive and before.uid not in self._past:
+        if is_new and before in self.alive and self.states[pod.task].task.is_chief:
             self._past.add(pod.uid)
-            is_chief = self.states[pod.task].task.is_chief
-            self._holds[pod.task] = (pod.name, math.inf if is_chief else now + self._end_secs)
             return self._gone(before, now)
         actions = self._gone(before, now) if before is not None and is_new else []
         if is_new:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import TrainingError, UserError
 from cifar10.guard import folder_lock
-from cifar10.guard.folder_lock import EVALUATOR, TRAINING, hold, is_held
+from cifar10.guard.folder_lock import EVALUATOR, TRAINING, hold, hold_worker, is_held
 from tests.unprivileged import open_folder, unprivileged
+
+HOST = socket.gethostname()
 
 
 def nothing() -> None:
@@ -26,6 +29,7 @@ def nothing() -> None:
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with the folders a, b and logs; a lock is waited for shortly."""
     monkeypatch.setattr(folder_lock, "_ENDING_SECS", 0.1)
+    monkeypatch.setattr(folder_lock, "_LOST_SECS", 0.1)
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b", "logs"):
         (tmp_path / name).mkdir()
@@ -174,17 +178,32 @@ def test_the_holder_is_named(holder):
     assert waits
 
 
-def test_a_lock_of_another_host_is_waited_for_longer(folders, holder, monkeypatch):
+@pytest.mark.parametrize("owner", ["process 4 on node7", f"process {os.getpid()} on {HOST}"])
+def test_a_lock_of_another_host_or_container_is_waited_for_longer(
+    folders, holder, monkeypatch, owner
+):
     for name, secs in (("_ENDING_SECS", 0.0), ("_POLL_SECS", 0.01), ("_LOST_SECS", 0.1)):
         monkeypatch.setattr(folder_lock, name, secs)
-    (folders / "a/.training.lock").write_text("process 4 on node7, which started once")
+    (folders / "a/.training.lock").write_text(f"{owner}, which started once")
     waits: list[int] = []
     with (
-        pytest.raises(UserError, match="process 4 on node7"),
+        pytest.raises(UserError, match=owner),
         hold("a", "a", TRAINING, lambda: waits.append(1)),
     ):
         pass
     assert len(waits) > 2
+
+
+def test_a_second_process_of_a_worker_waits_where_both_see_the_folder(folders: Path) -> None:
+    with (
+        hold_worker("a", "worker/0", nothing),
+        hold_worker("a", "worker/1", nothing),
+        pytest.raises(UserError, match="^a is used by another worker-0: "),
+        hold_worker("a", "worker/0", nothing),
+    ):
+        pass
+    with hold_worker("nowhere", "worker/0", nothing), hold_worker("ram://a", "worker/0", nothing):
+        assert sorted(path.name for path in folders.iterdir()) == ["a", "b", "logs"]
 
 
 def test_the_lock_of_a_killed_process_is_free_at_once(folders, holder):
