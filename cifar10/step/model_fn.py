@@ -24,8 +24,8 @@ def model_fn(
 ) -> tf.estimator.EstimatorSpec:
     """Builds the graph of one mode.
 
-    Metrics of EVAL count images, so they do not depend on the batch size, but for two: Estimator's
-    own loss, a mean over batches, and the augmented accuracy, which takes a quarter of each batch.
+    Metrics of EVAL count images, so they do not depend on the batch size; but Estimator's own loss
+    is a mean over batches.
 
     Args:
       features: the images, uint8 [N, 32, 32, 3].
@@ -94,9 +94,10 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
 def _augmented(images: tf.Tensor, logits: tf.Tensor, params: ModelParams) -> tf.Tensor:
     """Returns the logits with test-time augmentation, float32 [N, classes].
 
-    Where the answer is the least certain, they are weighted means over the views of an image.
+    Where the answer is uncertain, they are weighted means over the views of an image.
     """
-    rows = augment.least_certain(logits)
+    rows = augment.uncertain(logits)
     others = augment.test_views(tf.gather(images, rows))[tf.shape(rows)[0] :]
-    of_views = tf.concat([tf.gather(logits, rows), _logits(others, params)], 0)
+    of_others = _logits(tf.concat([others, images[:1]], 0), params)[:-1]  # never of no images
+    of_views = tf.concat([tf.gather(logits, rows), of_others], 0)
     return tf.tensor_scatter_nd_update(logits, rows[:, None], augment.mean_over_views(of_views))

@@ -8,6 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.input import augment
 from cifar10.ops.variables import BIAS, KERNEL, MEAN, NON_TRAINABLE
 from cifar10.step import model_fn, towers
 from cifar10.step.params import ModelParams
@@ -126,7 +127,8 @@ def test_augmented_evaluation_gives_the_plain_figures_too():
         np.testing.assert_allclose(both[name], value, rtol=1e-5, err_msg=name)
 
 
-def test_augmentation_averages_the_views_of_the_least_certain_quarter():
+@pytest.mark.parametrize("uncertain", [0, 11, 42])
+def test_augmentation_averages_the_views_of_uncertain_images_in_any_batch(monkeypatch, uncertain):
     images = np.random.default_rng(1).integers(0, 256, (42, 32, 32, 3), np.uint8)
     padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], "reflect")
     shifted = [padded[:, start : start + 32, start : start + 32] for start in (1, 0, 2)]
@@ -137,11 +139,11 @@ def test_augmentation_averages_the_views_of_the_least_certain_quarter():
     of_views = (2 * answers[0] + answers[1] + answers[2]).argmax(axis=1)
     alone = logits[0]
     best = np.sort(alone, axis=1)
-    uncertain = np.argsort(best[:, -1] - best[:, -2])[:11]
-    expected = alone.argmax(axis=1)
-    changes = of_views != expected
-    assert changes[uncertain].any()
-    assert changes.sum() > changes[uncertain].sum()  # Those of others are not in the figure.
-    expected[uncertain] = of_views[uncertain]
-    ((metrics, _),) = evaluated([(images, expected)], augments=True)
-    assert metrics["augmented_accuracy"] == 1
+    margins = best[:, -1] - best[:, -2]
+    least = np.sort([*margins, 0, 99])[uncertain : uncertain + 2].mean()
+    monkeypatch.setattr(augment, "_UNCERTAIN", least)
+    expected = np.where(margins < least, of_views, alone.argmax(axis=1))
+    assert ((expected != alone.argmax(axis=1)).any()) == bool(uncertain)
+    for size in (100, 5):
+        ((metrics, _),) = evaluated([(images, expected)], augments=True, batch_size=size)
+        assert metrics["augmented_accuracy"] == 1
