@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.models.base import Network
 from cifar10.ops.layers import Layers
-from cifar10.ops.variables import Recorder, Spec
+from cifar10.ops.variables import BY_RULE, Recorder, Spec
 from cifar10.optim import decay
 from cifar10.optim.packed import Layout, Slices
 from cifar10.step import towers
@@ -257,10 +257,24 @@ def apply_update(
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.examples_seen.assign_add(params.examples_per_step)
+        if state.layout.has_trained_until:
+            with tf.control_dependencies([done]):
+                done = tf.cond(_still_trains(state), tf.no_op, lambda: _stop_momentum(state))
         if barrier:
             with tf.control_dependencies([done]):
                 done = barrier.close_round()
     return done
+
+
+def _stop_momentum(state: TrainingState) -> tf.Operation:
+    """Builds the op that stops the weights that train only in the first epochs, the last ones.
+
+    They get no gradient any more, but the optimizer's moments would still move them.
+    """
+    rule, shard = state.optimizer, state.weights.shards[-1]
+    count = state.layout.weights.runs(lambda spec: spec.kind in BY_RULE[-1])[-1][1]
+    slots = [rule.get_slot(shard, name) for name in rule.get_slot_names()]
+    return tf.group(*(slot[-count:].assign(tf.zeros([count])) for slot in slots))
 
 
 def _update_statistics(state: TrainingState, moments: tf.Tensor, layers: Sequence[Layers]) -> Any:

@@ -129,8 +129,8 @@ def train(
         step, seen = start.step + index, start.examples_seen + index * len(batch[1])
         fetches = graph.logits, graph.loss, graph.gradients, graph.moments, graph.doubts
         logits, loss, gradients, moments, doubts = graph.run(fetches, values, batch, decided)
-        if "model/whitening/bias" in gradients and seen >= early_end:
-            gradients["model/whitening/bias"] *= 0.0
+        if seen >= early_end:
+            gradients.pop("model/whitening/bias", None)  # No momentum moves it further, either.
         weights = {name: values[name] for name in gradients}
         gradients = rule.decayed(weights, gradients)
         moving = {name: values[name] for name in moments}

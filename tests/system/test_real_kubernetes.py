@@ -227,12 +227,12 @@ def test_a_job_waits_for_a_node_that_is_not_ready_and_trains_on_with_one_restart
     os.kill(kubelet, signal.SIGSTOP)
     try:
         wait_for(is_deleted, "deletion of the pods")
-        read_until(process, "worker/0 starts again once its earlier pod has ended")
+        read_until(process, "wait: Unschedulable: 0/2 nodes are available: 1 node(s) had taint")
     finally:
         os.kill(kubelet, signal.SIGCONT)
         bed.kubectl("delete", "node", "node-b")
     read_until(process, "continuing at step")  # a second restart would have ended the job
-    interrupt(process)
+    assert "Unschedulable" not in interrupt(process)
     wait_for(lambda: not bed.left(), "end of the objects")
 
 
