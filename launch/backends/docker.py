@@ -110,9 +110,7 @@ class Docker(Backend):
         """Returns for each host a line that makes its output folder, and runs its containers."""
         output = _folders(job.cluster)[OUTPUT]
         return show.shell_documents(
-            planned(job),
-            lambda host: f"mkdir -p {show.quoted_path(host.folder(output))}",
-            line,
+            planned(job), lambda host: f"mkdir -p {show.quoted_path(host.folder(output))}", line
         )
 
     def plan_text(self, job: Job) -> str:

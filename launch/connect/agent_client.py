@@ -44,10 +44,7 @@ class Answers(Generic[T]):
 
 
 def everywhere(
-    hosts: Sequence[Host],
-    ask: Callable[[Host], T],
-    *,
-    meanwhile: Callable[[], None] = lambda: None,
+    hosts: Sequence[Host], ask: Callable[[Host], T], *, meanwhile: Callable[[], None] = lambda: None
 ) -> Answers[T]:
     """Calls `ask` for all hosts, some at a time in threads; waits until every call has ended.
 

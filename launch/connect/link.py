@@ -294,11 +294,7 @@ def start(
     """
     try:
         return subprocess.Popen(
-            command,
-            stdin=given,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
+            command, stdin=given, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
         )
     except OSError as error:
         hints = {errno.ENOENT: "; is it installed?", errno.EMFILE: "; raise `ulimit -n`"}

@@ -89,10 +89,7 @@ def _write(folder: pathlib.Path, values: Values) -> str:
     with tf.Graph().as_default(), tf.Session() as session:
         tensors = [tf.placeholder(values[name].dtype, values[name].shape) for name in names]
         written = tf.raw_ops.SaveV2(
-            prefix=path,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=tensors,
+            prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
         )
         session.run(written, dict(zip(tensors, values.values())))
     return path

@@ -25,10 +25,7 @@ def test_the_reference_has_nothing_of_the_pipeline(module) -> None:
 def draw_values(case: Case) -> Values:
     """Returns random weights and moving statistics, named and shaped as in evaluation."""
     with tf.Graph().as_default():
-        images, params = (
-            tf.zeros([1, 32, 32, 3], tf.uint8),
-            ModelParams(case.config, case.plan),
-        )
+        images, params = (tf.zeros([1, 32, 32, 3], tf.uint8), ModelParams(case.config, case.plan))
         model_fn.model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
         shapes = {variable.op.name: variable.shape for variable in tf.global_variables()}
     found = {name: drawn(name, np.zeros(shape)) for name, shape in shapes.items()}

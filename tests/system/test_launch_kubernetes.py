@@ -12,14 +12,7 @@ from cifar10.output.checkpoints import latest_step
 from testbeds.process_list import environment_of
 from tests.cifar10 import program
 from tests.launch.kube_api import Cluster
-from tests.launch.launcher import (
-    ROOT,
-    Launcher,
-    interrupt,
-    processes_naming,
-    read_until,
-    wait_for,
-)
+from tests.launch.launcher import ROOT, Launcher, interrupt, processes_naming, read_until, wait_for
 
 pytestmark = pytest.mark.system
 

@@ -18,14 +18,7 @@ from launch.backends.registry import BACKENDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
 from tests.cifar10 import program
-from tests.launch.launcher import (
-    ROOT,
-    Launcher,
-    interrupt,
-    processes_naming,
-    read_until,
-    wait_for,
-)
+from tests.launch.launcher import ROOT, Launcher, interrupt, processes_naming, read_until, wait_for
 
 pytestmark = pytest.mark.system
 

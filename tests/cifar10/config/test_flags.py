@@ -112,7 +112,7 @@ def test_help_shows_the_flags_that_people_use(capsys):
     settings = {flag_name(field.name) for field in dataclasses.fields(TrainConfig)}
     assert len(shown & settings) == 31  # and the image files
     assert shown - settings == {
-        *("--help-all", "--version", "--print-completion", "--print-recipe", "--config"),
+        *("--help-all", "--version", "--print-completion", "--print-recipe", "--config")
     }
     assert {"--train-batch-size", "--recipe", "--sync"} <= shown
     assert "--muon-rate" not in text

@@ -186,10 +186,7 @@ def test_a_lock_of_another_host_or_container_is_waited_for_longer(
         monkeypatch.setattr(folder_lock, name, secs)
     (folders / "a/.training.lock").write_text(f"{owner}, which started once")
     waits: list[int] = []
-    with (
-        pytest.raises(UserError, match=owner),
-        hold("a", "a", TRAINING, lambda: waits.append(1)),
-    ):
+    with pytest.raises(UserError, match=owner), hold("a", "a", TRAINING, lambda: waits.append(1)):
         pass
     assert len(waits) > 2
 

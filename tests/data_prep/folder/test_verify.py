@@ -40,14 +40,8 @@ def _rotate(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (
-            lambda path: flip_bit(path, 17 * RECORD + 500),
-            "record 17 (byte 53142): the CRC of its",
-        ),
-        (
-            lambda path: flip_bit(path, 5 * RECORD + 1),
-            "record 5 (byte 15630): the CRC of its len",
-        ),
+        (lambda path: flip_bit(path, 17 * RECORD + 500), "record 17 (byte 53142): the CRC of its"),
+        (lambda path: flip_bit(path, 5 * RECORD + 1), "record 5 (byte 15630): the CRC of its len"),
         (lambda path: os.truncate(path, RECORD * 3 + 5), "record 3 (byte 9378): truncated: 5 of 1"),
         (lambda path: os.truncate(path, RECORD * 3 + 13), "record 3 (byte 9378): truncated: 1 of"),
         (lambda path: os.truncate(path, RECORD * 4 - 1), "record 3 (byte 9378): truncated: 3113 o"),

@@ -202,10 +202,7 @@ class Told:
     @property
     def end(self) -> tuple[int, str]:
         assert self.watch.supervisor.expected is not None
-        return (
-            self.watch.supervisor.expected.exit_code,
-            self.watch.supervisor.expected.reason,
-        )
+        return (self.watch.supervisor.expected.exit_code, self.watch.supervisor.expected.reason)
 
 
 def running(restarts: int = 0, **limits: Any) -> Told:
