@@ -274,7 +274,6 @@ def count_records(path: str) -> int:
     Raises:
       DataError: the file ends inside a record, or cannot be read.
     """
-    compression = tf.io.TFRecordCompressionType.GZIP if path.endswith(".gz") else None
-    options = compression and tf.io.TFRecordOptions(compression)
+    options = tf.io.TFRecordOptions("GZIP" if path.endswith(".gz") else "")
     with _readable(path):
         return sum(1 for _ in tf.io.tf_record_iterator(path, options))
