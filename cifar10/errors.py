@@ -55,15 +55,10 @@ class Stopped(Exception):
 
 
 class TrainingOver(Exception):
-    """The cluster had already ended its training when this task joined.
-
-    Attributes:
-      step: global step at which training ended.
-    """
+    """The cluster had already ended its training, at this global step, when this task joined."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"training is over at step {step:,}")
-        self.step = step
 
 
 def describe_error(error: Exception) -> tuple[str, int]:

@@ -97,13 +97,11 @@ class NamedTensors(SaveableObject):
 
 
 @contextlib.contextmanager
-def look_often(
-    target: Optional[str] = None, check: Callable[[], None] = lambda: None
-) -> Iterator[None]:
+def look_often(target: str, check: Callable[[], None]) -> Iterator[None]:
     """Makes workers' sessions look every half second, for the time of a `with` statement.
 
     Args:
-      target: session target of the server whose sessions are checked; None: no session is.
+      target: session target of the server whose sessions are checked.
       check: function called before a session on that server reads or writes variables, and again
         after a worker has found the chief's variables; an exception that it raises ends training.
     """

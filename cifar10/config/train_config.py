@@ -208,22 +208,19 @@ class TrainConfig(fields.ConfigFields):
         return self.checkpoint_steps or math.ceil(total_steps / parts)
 
     def total_steps(
-        self,
-        num_examples: int,
-        examples_per_step: Optional[int] = None,
-        position: TrainingPosition = START,
+        self, num_examples: int, examples_per_step: int, position: TrainingPosition = START
     ) -> int:
         """Returns the global step at which training ends.
 
         Args:
           num_examples: number of training images.
-          examples_per_step: training images in a global step; None: --train-batch-size.
+          examples_per_step: training images in a global step.
           position: how far training had come; its steps may have had other numbers of images.
         """
         if self.train_epochs is None:
             return self.train_steps or fields.DEFAULT_TRAIN_STEPS
         left = self.train_epochs * num_examples - position.examples_seen
-        steps = left / (examples_per_step or self.train_batch_size)
+        steps = left / examples_per_step
         # Without rounding, 2.2 epochs of 45,000 images in batches of 100 would be
         # 990.0000000000001 steps, which `ceil` would raise to 991.
         return max(1, position.step + max(0, math.ceil(round(steps, 6))))

@@ -22,7 +22,6 @@ class TrainingPhases(tf.train.SessionRunHook):
         self, stop: StopRequest, activity: StallCheck, is_ending: Callable[[], bool]
     ) -> None:
         self._stop, self._activity, self._is_ending = stop, activity, is_ending
-        self._phase = FIRST_STEP
 
     def begin(self) -> None:
         """Raises Stopped after a signal, before a session is made."""

@@ -125,10 +125,7 @@ class Peers:
     """
 
     def __init__(
-        self,
-        tasks: Iterable[Task],
-        timeout_secs: float,
-        meet: Callable[[Task], bool] = lambda _: True,
+        self, tasks: Iterable[Task], timeout_secs: float, meet: Callable[[Task], bool]
     ) -> None:
         self._meet, self._timeout_secs = meet, timeout_secs
         self._states = {task: _State(Probe(task.address), time.monotonic()) for task in tasks}

@@ -52,7 +52,6 @@ def expand(path: str, report: Callable[[str], None]) -> list[str]:
     return sorted(found)
 
 
-@tf.autograph.experimental.do_not_convert
 def decode_batch(encoded: Any, resize: str = STRETCH) -> Any:
     """Decodes image files' contents, string [N], to uint8 [N, 32, 32, 3]: see `decode`."""
     # The shape is given so that an empty batch becomes [0, 32, 32, 3].
@@ -60,7 +59,6 @@ def decode_batch(encoded: Any, resize: str = STRETCH) -> Any:
     return tf.map_fn(lambda content: decode(content, resize), encoded, fn_output_signature=image)
 
 
-@tf.autograph.experimental.do_not_convert
 def decode(encoded: Any, resize: str = STRETCH) -> Any:
     """Decodes the content of a PNG or JPEG file to uint8 [32, 32, 3].
 

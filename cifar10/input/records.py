@@ -158,19 +158,17 @@ def _described_records(data_dir: str) -> RecordSet:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = bytes(file.read())
         manifest = json.loads(content)
-        version = manifest["format_version"]
-        if version == schema.FORMAT_VERSION:
-            _check_manifest(manifest)
+        if (version := manifest["format_version"]) != schema.FORMAT_VERSION:
+            raise DataError(
+                f"{path} has format version {version!r}, this code reads {schema.FORMAT_VERSION}; "
+                "run data_prep with --force"
+            )
+        _check_manifest(manifest)
     except (tf.errors.OpError, *_MALFORMED) as error:
         reason = f"{type(error).__name__}: {error}"
         raise DataError(
             f"{path} is no manifest of data_prep ({reason}); run data_prep with --force"
         ) from error
-    if version != schema.FORMAT_VERSION:
-        raise DataError(
-            f"{path} has format version {version!r}, this code reads {schema.FORMAT_VERSION}; "
-            "run data_prep with --force"
-        )
     manifest["class_names"] = [one_line(name) for name in manifest["class_names"]]
     manifest["source"]["kind"] = one_line(manifest["source"]["kind"])
     records = RecordSet(data_dir, manifest, content)
@@ -274,7 +272,6 @@ def count_records(path: str) -> int:
     Raises:
       DataError: the file ends inside a record, or cannot be read.
     """
-    compression = tf.io.TFRecordCompressionType.GZIP if path.endswith(".gz") else None
-    options = compression and tf.io.TFRecordOptions(compression)
+    options = tf.io.TFRecordOptions("GZIP" if path.endswith(".gz") else "")
     with _readable(path):
         return sum(1 for _ in tf.io.tf_record_iterator(path, options))

@@ -103,7 +103,7 @@ def convolve(
 
 
 @tf.RegisterGradient("Cifar10NormRelu")
-def _gradient(op: Any, upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
+def _norm_relu_gradient(op: Any, upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
     x, gamma, beta, *shortcuts = op.inputs
     y, mean, variance = op.outputs
     inputs = (x, gamma, beta, mean, variance, upstream, [y] * len(shortcuts))
@@ -124,10 +124,9 @@ def gelu(x: tf.Tensor, custom: bool) -> tf.Tensor:
     """
     if not custom:
         return tf.cast(tf2.nn.gelu(tf.cast(x, tf.float32), approximate=True), x.dtype)
-    ops = kernels.load()
+    return kernels.load().cifar10_gelu(x)
 
-    @tf.custom_gradient
-    def with_gradient(x: tf.Tensor) -> Any:
-        return ops.cifar10_gelu(x), lambda upstream: ops.cifar10_gelu_grad(x, upstream)
 
-    return with_gradient(x)
+@tf.RegisterGradient("Cifar10Gelu")
+def _gelu_gradient(op: Any, upstream: tf.Tensor) -> tf.Tensor:
+    return kernels.load().cifar10_gelu_grad(op.inputs[0], upstream)

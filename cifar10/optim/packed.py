@@ -9,7 +9,7 @@ slice under the name of the layer's variable.
 import itertools
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, TypeVar
 
 import tensorflow.compat.v1 as tf
 
@@ -81,13 +81,10 @@ class Layout:
       has_trained_until: whether some weights train in the first epochs only.
     """
 
-    def __init__(
-        self, specs: Sequence[Spec], values_from_data: Optional[Mapping[str, Any]] = None
-    ) -> None:
-        values = values_from_data or {}
+    def __init__(self, specs: Sequence[Spec], values_from_data: Mapping[str, Any]) -> None:
         specs = [
-            spec._replace(initializer=tf.constant_initializer(values[spec.name]))
-            if spec.name in values
+            spec._replace(initializer=tf.constant_initializer(values_from_data[spec.name]))
+            if spec.name in values_from_data
             else spec
             for spec in specs
         ]

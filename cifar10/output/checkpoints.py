@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional, TypedDict, TypeVar
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainingPosition
+from cifar10.config.train_config import TrainConfig, TrainingPosition
 from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
 from cifar10.output.folders import BEST_DIR
@@ -205,25 +205,26 @@ def exists(checkpoint: str) -> bool:
     return files.exists(f"{checkpoint}.index")
 
 
-def with_found(output_dir: str, given: Optional[str], use: Callable[[str], _Read]) -> _Read:
-    """Returns `use(find(output_dir, given))`.
+def with_found(config: TrainConfig, use: Callable[[str], _Read]) -> _Read:
+    """Returns `use(find(config))`.
 
     If that fails and training has replaced the checkpoint meanwhile, the new one is used.
 
     Raises:
       UserError: there is no checkpoint.
     """
-    return _of_newest(lambda: find(output_dir, given), use)
+    return _of_newest(lambda: find(config), use)
 
 
-def find(output_dir: str, given: Optional[str] = None) -> str:
+def find(config: TrainConfig) -> str:
     """Returns the checkpoint to evaluate, predict with or export.
 
-    That is the one of --checkpoint, if given, or else the best, or else the newest one.
+    That is the one of --checkpoint, if given, or else the best of --output-dir, or else its newest.
 
     Raises:
       UserError: there is no such checkpoint.
     """
+    output_dir, given = config.output_path, config.checkpoint_path
     if given is not None:
         if not exists(given):
             way_out = "name it without the ending, for example output/model.ckpt-80000"

@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any, Optional, TextIO, Union
+from typing import Any, Union
 
 _BACKLOG = 1_000  # Limit of the queue's length; further lines are dropped.
 _CLOSE_SECS = 2.0  # How long `close` waits for a terminal that blocks.
@@ -29,7 +29,7 @@ Status = Mapping[str, Any]
 
 
 class ProgressLine:
-    """The progress of one training run, on one stream.
+    """The progress of one training run, on standard output.
 
     A terminal gets one line that is redrawn in place, with a bar; a pipe, a file, a CI job or a
     terminal with TERM=dumb gets one plain line for each status, so the caller sets their rate.
@@ -37,7 +37,6 @@ class ProgressLine:
     Args:
       total_steps: global step at which training ends.
       total_epochs: number of epochs that training has at its end; may be fractional.
-      stream: stream to write to; None: `sys.stdout`.
       start_step: global step from which this run continues.
 
     Attributes:
@@ -46,14 +45,8 @@ class ProgressLine:
       live: whether a line is redrawn in place, so that a status may be shown often.
     """
 
-    def __init__(
-        self,
-        total_steps: int,
-        total_epochs: float,
-        stream: Optional[TextIO] = None,
-        start_step: int = 0,
-    ) -> None:
-        self._stream, self._is_broken = sys.stdout if stream is None else stream, False
+    def __init__(self, total_steps: int, total_epochs: float, start_step: int = 0) -> None:
+        self._stream, self._is_broken = sys.stdout, False
         is_dumb = os.environ.get("TERM") == "dumb" or bool(os.environ.get("CI"))
         self.live = self._stream.isatty() and not is_dumb
         self._bar = "━─"

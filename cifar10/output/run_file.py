@@ -79,6 +79,18 @@ def of_another_version(path: str, difference: str) -> UserError:
     return UserError(f"{path} {fault} ({difference}); {way_out}")
 
 
+def recorded_end(output_dir: str) -> Optional[int]:
+    """Returns the last global step of training that is over; None: it goes on, or nobody knows.
+
+    Raises:
+      UserError: as `read` says.
+    """
+    with contextlib.suppress(tf.errors.PermissionDeniedError):
+        if training := read(output_dir).training:
+            return training["ended_at_step"]
+    return None
+
+
 def update(output_dir: str, **entries: Any) -> None:
     """Writes run.json with new values of some entries, and the others as they are."""
     write(output_dir, dataclasses.replace(read(output_dir), **entries))

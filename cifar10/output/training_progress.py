@@ -39,8 +39,7 @@ class TrainingProgress:
 
     def __init__(self, line: ProgressLine, params: Any, metrics: Optional[Metrics] = None) -> None:
         config = params.config
-        self._line, self._metrics, self._log_steps = line, metrics, config.log_steps
-        self._num_examples, self._own_examples = params.num_examples, params.own_examples
+        self._line, self._metrics, self._params = line, metrics, params
         self.log, self.seconds, self.steps = line.show, metrics.seconds if metrics else 0.0, 0
         # Steps, loss, accuracy; of measured steps their number, seconds, and images of the job.
         self._sums = self._shown = self._kept = np.zeros(6)
@@ -64,7 +63,7 @@ class TrainingProgress:
         """Starts the clock, after a pause for a validation."""
         if self._since is None:
             self._since = time.perf_counter()
-            if self._own_examples:
+            if self._params.own_examples:
                 self.begin()  # Other replicas continued during the pause.
 
     def pause(self) -> None:
@@ -103,14 +102,14 @@ class TrainingProgress:
         steps, seconds, _ = (self._sums - self._shown).tolist()[3:]
         if self._line.live:
             return seconds >= _LIVE_SECS
-        if self._log_steps is not None:
-            return steps >= self._log_steps
+        if self._params.config.log_steps is not None:
+            return steps >= self._params.config.log_steps
         is_share = seconds >= 1 and steps >= self._line.total_steps / _LINES
         return is_share or seconds >= _LINE_SECS
 
     def _show(self, report: Any) -> None:
         metrics = self._means(report, self._shown)
-        left = max(0.0, self._line.total_epochs * self._num_examples - report.examples_seen)
+        left = max(0.0, self._line.total_epochs * self._params.num_examples - report.examples_seen)
         rate = metrics["images_per_sec"]  # 0 after a step that was told of the end
         status = {"step": report.step, "epoch": self._epoch(report), **metrics}
         self._line.show({**status, "seconds_left": left / rate if rate else None})
@@ -131,13 +130,13 @@ class TrainingProgress:
         found["learning_rate"] = report.learning_rate
         if measured:
             found["images_per_sec"] = images / seconds
-            if self._own_examples:
-                found["own_images_per_sec"] = measured * self._own_examples / seconds
+            if self._params.own_examples:
+                found["own_images_per_sec"] = measured * self._params.own_examples / seconds
         return found
 
     def _epoch(self, report: Any) -> float:
         """Returns how often training has seen all images after a step."""
-        return float(report.examples_seen / self._num_examples)
+        return float(report.examples_seen / self._params.num_examples)
 
     def _tick(self) -> float:
         """Adds the time since the clock was read, if it runs, and returns it."""

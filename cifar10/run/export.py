@@ -28,14 +28,11 @@ def export_mode(config: TrainConfig) -> None:
       ConfigError: the export cannot be written.
       UserError: there is no complete checkpoint.
     """
-    output_dir, given = config.output_path, config.checkpoint_path
-    checkpoints.find(output_dir, given)  # Without one, this mode writes nothing.
-    require_writable(tf.io.gfile.join(output_dir, EXPORT_DIR), "the folder for exports")
+    checkpoints.find(config)  # Without one, this mode writes nothing.
+    require_writable(tf.io.gfile.join(config.output_path, EXPORT_DIR), "the folder for exports")
     model = load_model(config)
     # Not PART: a start of training removes what it left unfinished, and may be meanwhile.
-    folder = checkpoints.with_found(
-        output_dir, given, lambda path: export(*model, path, ".export-")
-    )
+    folder = checkpoints.with_found(config, lambda path: export(*model, path, ".export-"))
     log(f"export: {folder}")
 
 

@@ -4,7 +4,6 @@ It stores variables and runs the ops that the trainers' sessions send, and needs
 with exit code 0 once training is over: the chief tells it.
 """
 
-import contextlib
 import time
 from typing import Any
 
@@ -53,12 +52,8 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     try:
         while not registry.has_ended():
             stop.check(lambda: peers.is_here(chief))
-            if peers.missing([chief]):
-                state = None
-                with contextlib.suppress(tf.errors.PermissionDeniedError):
-                    state = run_file.read(config.output_path).training
-                if state and state["ended_at_step"] is not None:
-                    break  # This task was started after the end.
+            if peers.missing([chief]) and run_file.recorded_end(config.output_path) is not None:
+                break  # This task was started after the end.
             peers.require([chief])
             time.sleep(_LISTEN_SECS)
         ended_at = time.monotonic()

@@ -98,9 +98,7 @@ def load(config: TrainConfig) -> Predictor:
     Raises:
       UserError: there is no complete checkpoint.
     """
-    return checkpoints.with_found(
-        config.output_path, config.checkpoint_path, lambda path: Predictor(config, path)
-    )
+    return checkpoints.with_found(config, lambda path: Predictor(config, path))
 
 
 def describe(answer: dict[str, Any]) -> str:

@@ -126,16 +126,13 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> Evaluation:
     """
     records = open_records(config.data_path)
     records.require(EVAL)
-    output_dir, given = config.output_path, config.checkpoint_path
     model_settings.check_classes(config, records.class_names)
     config, _ = model_settings.apply(config)
     job = make_job(config, records)
-    checkpoints.find(output_dir, given)  # Without one, this mode writes nothing.
+    checkpoints.find(config)  # Without one, this mode writes nothing.
     require_writable(config.log_folder(EVAL), EVENTS)
     with guard.of(job.params, None, records, stop) as guarded:
-        result = checkpoints.with_found(
-            output_dir, given, lambda path: evaluate_split(job, path, guarded)
-        )
+        result = checkpoints.with_found(config, lambda path: evaluate_split(job, path, guarded))
     log(f"{config.model_title}, {result.checkpoint}, {job.params.plan.summary}")
     matrix = result.confusion_matrix
     for name, right, total in zip(records.class_names, np.diag(matrix), matrix.sum(axis=1)):
@@ -160,7 +157,7 @@ def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: flo
       Stopped: a signal arrived.
     """
     config = job.config
-    checkpoint = checkpoints.find(config.output_path)
+    checkpoint = checkpoints.find(config)
     log(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, checkpoint, guarded)
     metrics.add(EVAL, evaluation.step, **evaluation.metrics)

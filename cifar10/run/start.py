@@ -3,7 +3,6 @@
 The four rules stand in `cifar10/train.py`.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Optional
@@ -109,10 +108,8 @@ def step_of_end(config: TrainConfig, cluster: Cluster, records: RecordSet) -> Op
     A task that does not share the chief's output folder cannot see the end there. The chief judges
     by the same rows whether it goes on from that step.
     """
-    step, position = None, position_seen_by_worker(config.output_path)
-    with contextlib.suppress(tf.errors.PermissionDeniedError):
-        training = run_file.read(config.output_path).training
-        step = training["ended_at_step"] if training else None
+    output_dir = config.output_path
+    position, step = position_seen_by_worker(output_dir), run_file.recorded_end(output_dir)
     if step is None or step > position.step:
         return None  # A higher one is of an older run, whose checkpoints were removed.
     last = last_step(config, cluster, records, position)

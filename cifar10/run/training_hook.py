@@ -49,7 +49,6 @@ class TrainingHook(tf.train.SessionRunHook):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Begins to measure anew, since a session begins from a checkpoint."""
-        self._is_first = True
         self.progress.begin()
 
     def before_run(self, run_context: Any) -> Any:
@@ -59,7 +58,6 @@ class TrainingHook(tf.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Looks at the step's report: at its loss, whom to show it, and whether training ends."""
-        self._is_first = False
         self.report = report = StepReport.of(*run_values.results)
         # Estimator's own hook, which comes later, names no step and accepts an infinite loss.
         if not math.isfinite(report.loss):
@@ -144,6 +142,7 @@ class ChiefHook(TrainingHook):
         In a cluster that has lost a parameter server, a process begins another session.
         """
         super().after_create_session(session, coord)
+        self._is_first = True
         self.step = self.saved_step = checkpoints.latest_step(self._output_dir)
         self.progress.go_on_after(self.step)
         self.take_back(self.step + 1)
@@ -158,10 +157,10 @@ class ChiefHook(TrainingHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Measures and records the step."""
-        is_first = self._is_first
         super().after_run(run_context, run_values)
         self.step = self.report.step
-        if is_first:
+        if self._is_first:
+            self._is_first = False
             strip = np.hstack(self.report.samples)
             add_picture(self._folder, self.step, "augmented_samples", strip)
         if self.step >= self._window[1]:

@@ -50,7 +50,6 @@ class DevicePlan:
       variable_devices: the devices that the variables are spread over.
       data_format: `channels_last` or `channels_first`.
       compute_dtype: the type of activations; variables stay float32.
-      loss_scaling: whether to scale the loss, because gradients may underflow.
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       kernels: what computes convolutions and activations in training, a name of
         `cifar10.ops.operations`; evaluation uses no bf16 dot products.
@@ -65,7 +64,6 @@ class DevicePlan:
     variable_devices: tuple[str, ...]
     data_format: str
     compute_dtype: tf.DType
-    loss_scaling: bool
     session_config: tf.ConfigProto
     summary: str
     reduction: str = "cpu"
@@ -140,7 +138,6 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
         data_format=config.data_format or fastest,
         compute_dtype=_DTYPES[config.precision],
-        loss_scaling=config.precision == "fp16",
         session_config=_session_config(config, gpus, setting),
         summary=f"{count} on {device}, {config.precision}",
         reduction=config.gradient_reduction or fastest_sum,

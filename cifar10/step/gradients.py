@@ -174,15 +174,9 @@ def sum_by_nccl(held: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
     sums = [_sum_on(device, parts) for device, parts in by_device.items()]
     if len(sums) == 1:
         return sums
-    reduced = all_reduce(sums)
     # NCCL waits until every GPU takes part. So a step must run all of these ops or none, even
     # where it uses the sum of only one GPU.
-    together = tf.group(*reduced)
-    results = []
-    for total in reduced:
-        with tf.device(total.device), tf.control_dependencies([together]):
-            results.append(tf.identity(total))
-    return results
+    return list(tf.tuple(all_reduce(sums)))
 
 
 def _sum_on(device: str, values: Sequence[tf.Tensor]) -> tf.Tensor:

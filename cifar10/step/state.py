@@ -76,7 +76,7 @@ class TrainingState:
         rule = optim.find(config.optimizer)
         self.optimizer = rule.build(config, self.rate, layout)
         self.decay = DecayRules(rule, config)
-        self.scale = tf.mixed_precision.DynamicLossScale() if params.plan.loss_scaling else None
+        self.scale = tf.mixed_precision.DynamicLossScale() if config.precision == "fp16" else None
         self.lookahead: Optional[Lookahead] = None
         if config.lookahead_steps:
             self.lookahead = Lookahead(config.lookahead_steps, shards, params.total_steps)

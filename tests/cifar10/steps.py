@@ -35,7 +35,6 @@ def make_plan(num_towers: int, num_shards: Optional[int] = None) -> DevicePlan:
         variable_devices=tuple(f"/cpu:{index}" for index in range(num_shards or num_towers)),
         data_format="channels_last",
         compute_dtype=tf.float32,
-        loss_scaling=False,
         session_config=tf.ConfigProto(device_count={"CPU": count}),
         summary="",
     )

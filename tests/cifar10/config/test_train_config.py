@@ -14,7 +14,7 @@ def test_defaults_are_the_tutorials_but_for_how_the_rate_starts_and_ends():
     config = TrainConfig()
     assert config.model == "resnet"
     assert config.layers == 44
-    assert config.total_steps(45_000) == 80_000
+    assert config.total_steps(45_000, 128) == 80_000
     assert (config.train_batch_size, config.eval_batch_size) == (128, 100)
     assert (config.optimizer, config.momentum, config.weight_decay) == ("momentum", 0.9, 2e-4)
     assert (config.learning_rate, config.learning_rate_batch) == (None, None)
@@ -137,14 +137,14 @@ def test_what_has_an_effect_or_does_no_harm_is_accepted():
 
 
 def test_an_epoch_ends_a_run_after_every_image():
-    assert TrainConfig(train_epochs=1.0, train_batch_size=100).total_steps(45_000) == 450
-    assert TrainConfig(train_epochs=1.0, train_batch_size=128).total_steps(45_000) == 352
-    assert TrainConfig(train_epochs=0.001, train_batch_size=128).total_steps(1_000) == 1
-    assert TrainConfig(train_epochs=0.001).total_steps(0) == 1
+    assert TrainConfig(train_epochs=1.0).total_steps(45_000, 100) == 450
+    assert TrainConfig(train_epochs=1.0).total_steps(45_000, 128) == 352
+    assert TrainConfig(train_epochs=0.001).total_steps(1_000, 128) == 1
+    assert TrainConfig(train_epochs=0.001).total_steps(0, 128) == 1
     # What was seen before counts, whatever the batches were.
-    assert TrainConfig(train_epochs=1.0).total_steps(1_280, position=TrainingPosition(9, 640)) == 14
+    assert TrainConfig(train_epochs=1.0).total_steps(1_280, 128, TrainingPosition(9, 640)) == 14
     # 2.2 * 45000 is 99000.00000000001.
-    assert TrainConfig(train_epochs=2.2, train_batch_size=100).total_steps(45_000) == 990
+    assert TrainConfig(train_epochs=2.2).total_steps(45_000, 100) == 990
 
 
 def test_relative_paths_start_from_the_work_dir():

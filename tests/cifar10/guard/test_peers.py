@@ -115,7 +115,7 @@ def asking(
 
 
 def test_a_task_is_missing_once_its_time_is_over(nobody) -> None:
-    peers = Peers([nobody], timeout_secs=0.2)
+    peers = Peers([nobody], 0.2, lambda _: True)
     assert peers.missing([nobody]) is None
     time.sleep(0.25)
     line = (
@@ -141,7 +141,7 @@ def test_so_many_tasks_may_be_missing_as_are_not_needed(nobody) -> None:
 def test_a_task_that_goes_away_is_missed_and_one_that_comes_back_is_not() -> None:
     with answering() as address:
         task = task_at(address)
-        peers = Peers([task], timeout_secs=1.0)
+        peers = Peers([task], 1.0, lambda _: True)
         peers.start()
         wait_until(lambda: peers.is_here(task))
     wait_until(lambda: peers.missing([task]) is not None)

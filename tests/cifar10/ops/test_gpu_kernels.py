@@ -55,7 +55,6 @@ def gpu_plan(precision: str, strategy: str) -> DevicePlan:
         variable_devices=gpus if strategy == "GPU" else ("/cpu:0",),
         data_format="channels_first" if precision == "fp32" else "channels_last",
         compute_dtype=types[precision],
-        loss_scaling=precision == "fp16",
         reduction="nccl",
     )
 

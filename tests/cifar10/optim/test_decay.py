@@ -13,12 +13,8 @@ from cifar10.optim.packed import FlatVariable, Layout
 from tests.cifar10 import steps
 
 # A kernel, a bias, an offset of a normalisation, and a weight that trains early.
-LAYOUT = Layout(
-    [
-        Spec(kind, (1,), tf.ones_initializer(), kind)
-        for kind in ("trained until", "offset", "bias", "kernel")
-    ]
-)
+KINDS = ("trained until", "offset", "bias", "kernel")
+LAYOUT = Layout([Spec(kind, (1,), tf.ones_initializer(), kind) for kind in KINDS], {})
 
 
 def decays(layout: Layout, optimizer: str = "momentum", decay_biases: bool = False) -> list[float]:
@@ -41,13 +37,12 @@ def test_only_kernels_decay_unless_biases_are_to():
 
 def test_muons_convolutions_do_not_decay():
     ones = tf.ones_initializer()
-    layout = Layout(
-        [
-            Spec("conv", (1, 1, 1, 3), ones, "kernel"),
-            Spec("dense", (2, 1), ones, "kernel"),
-            Spec("bias", (1,), ones, "bias"),
-        ]
-    )
+    specs = [
+        Spec("conv", (1, 1, 1, 3), ones, "kernel"),
+        Spec("dense", (2, 1), ones, "kernel"),
+        Spec("bias", (1,), ones, "bias"),
+    ]
+    layout = Layout(specs, {})
     assert decays(layout, optimizer="muon") == [0.0] * 3 + [0.5] * 2 + [0.0]
     assert decays(layout, optimizer="nesterov") == [0.5] * 5 + [0.0]
 

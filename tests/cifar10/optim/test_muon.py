@@ -14,7 +14,8 @@ from cifar10.optim.packed import Layout
 
 ONES = tf.ones_initializer()
 WIDE, TALL = Spec("wide", (1, 1, 3, 8), ONES, KERNEL), Spec("tall", (3, 3, 2, 4), ONES, KERNEL)
-LAYOUT = Layout([Spec("offset", (2,), ONES, OFFSET), WIDE, TALL, Spec("d", (4, 3), ONES, KERNEL)])
+SPECS = [Spec("offset", (2,), ONES, OFFSET), WIDE, TALL, Spec("d", (4, 3), ONES, KERNEL)]
+LAYOUT = Layout(SPECS, {})
 SIZE = 24 + 72 + 12 + 2
 CONFIG = TrainConfig(
     optimizer="muon",
@@ -106,4 +107,4 @@ def test_convolutions_are_told_from_other_kernels():
     assert [spec.name for spec in muon.convolutions(LAYOUT)] == ["wide", "tall"]
     for after in ([TALL], [TALL, TALL._replace(name="second")]):
         with pytest.raises(ValueError, match="must be a model's first"):
-            muon.convolutions(Layout([Spec("d", (4, 3), ONES, KERNEL), *after]))
+            muon.convolutions(Layout([Spec("d", (4, 3), ONES, KERNEL), *after], {}))

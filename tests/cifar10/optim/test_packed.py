@@ -59,21 +59,20 @@ def test_an_initial_value_is_a_function_of_the_seed_and_the_name_alone():
 
 
 def test_kernels_come_first_and_all_means_before_all_variances():
-    layout = Layout(
-        [
-            spec("conv/kernel", 2, 3),
-            spec("norm/gamma", 3, kind=NORM),
-            spec("norm/beta", 3, kind=NORM),
-            spec("norm/moving_mean", 3, kind=MEAN),
-            spec("norm/moving_variance", 3, kind=VARIANCE),
-            spec("norm_1/gamma", 2, kind=NORM),
-            # A layer may ask for its statistics in any order.
-            spec("norm_1/moving_variance", 2, kind=VARIANCE),
-            spec("norm_1/moving_mean", 2, kind=MEAN),
-            spec("dense/kernel", 3, 1),
-            spec("dense/bias", 1, kind=BIAS),
-        ]
-    )
+    specs = [
+        spec("conv/kernel", 2, 3),
+        spec("norm/gamma", 3, kind=NORM),
+        spec("norm/beta", 3, kind=NORM),
+        spec("norm/moving_mean", 3, kind=MEAN),
+        spec("norm/moving_variance", 3, kind=VARIANCE),
+        spec("norm_1/gamma", 2, kind=NORM),
+        # A layer may ask for its statistics in any order.
+        spec("norm_1/moving_variance", 2, kind=VARIANCE),
+        spec("norm_1/moving_mean", 2, kind=MEAN),
+        spec("dense/kernel", 3, 1),
+        spec("dense/bias", 1, kind=BIAS),
+    ]
+    layout = Layout(specs, {})
     assert [spec.name for spec in layout.weights.specs] == [
         "conv/kernel",
         "dense/kernel",
@@ -97,7 +96,7 @@ def test_a_mean_without_its_variance_is_refused():
         spec("norm_1/moving_variance", 3, kind=VARIANCE),
     ]
     with pytest.raises(ValueError, match="one of them is missing in norm, norm_1$"):
-        Layout(specs)
+        Layout(specs, {})
 
 
 def ten_numbers(*devices: str) -> FlatVariable:

@@ -3,10 +3,12 @@
 import pathlib
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from typing import Optional
 
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.output import checkpoints
 from tests.cifar10.saved import save, value
@@ -19,6 +21,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     """Checkpoints of steps 10 and 20, which hold 1.0 and 2.0."""
     folder = tmp_path_factory.mktemp("run")
     return {10: save(folder, 10, 1.0), 20: save(folder, 20, 2.0)}
+
+
+def config_of(folder: pathlib.Path, checkpoint: Optional[str] = None) -> TrainConfig:
+    return TrainConfig(mode="evaluate", output_dir=str(folder), checkpoint=checkpoint)
 
 
 @pytest.mark.parametrize("scheme", ["", "ram://"])
@@ -66,20 +72,19 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path, ending):
 
 
 def test_find_prefers_the_flag_then_the_best_then_the_latest(saved, tmp_path):
-    output = str(tmp_path)
-    latest = save(tmp_path, 30)
-    assert checkpoints.find(output) == latest
-    checkpoints.keep_if_best(output, saved[10], 10, 0.5)
-    assert checkpoints.find(output) == f"{output}/best/model.ckpt-10"
-    assert checkpoints.find(output, saved[20]) == saved[20]
+    config, latest = config_of(tmp_path), save(tmp_path, 30)
+    assert checkpoints.find(config) == latest
+    checkpoints.keep_if_best(str(tmp_path), saved[10], 10, 0.5)
+    assert checkpoints.find(config) == f"{tmp_path}/best/model.ckpt-10"
+    assert checkpoints.find(config_of(tmp_path, saved[20])) == saved[20]
 
 
 def test_in_a_folder_that_was_moved_the_newest_checkpoint_is_found(tmp_path):
     paths = [save(tmp_path, step) for step in (9, 30, 100)]
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/before/model.ckpt-100"\n')
-    assert checkpoints.find(str(tmp_path)) == paths[2]
+    assert checkpoints.find(config_of(tmp_path)) == paths[2]
     pathlib.Path(f"{paths[2]}.index").unlink()
-    assert checkpoints.find(str(tmp_path)) == paths[1]
+    assert checkpoints.find(config_of(tmp_path)) == paths[1]
 
 
 def test_a_checkpoint_that_a_better_one_replaces_while_it_is_used_is_not_missed(saved, tmp_path):
@@ -92,15 +97,15 @@ def test_a_checkpoint_that_a_better_one_replaces_while_it_is_used_is_not_missed(
             checkpoints.keep_if_best(output, saved[20], 20, 0.6)
         return value(checkpoint)
 
-    assert checkpoints.with_found(str(tmp_path), None, use) == value(saved[20])
+    assert checkpoints.with_found(config_of(tmp_path), use) == value(saved[20])
     assert used == ["model.ckpt-10", "model.ckpt-20"]
 
 
 def test_a_checkpoint_that_does_not_exist_is_refused(saved, tmp_path):
     with pytest.raises(UserError, match="does not exist; name it without the ending, for example"):
-        checkpoints.find("output", f"{saved[20]}.index")
+        checkpoints.find(config_of(tmp_path, f"{saved[20]}.index"))
     with pytest.raises(UserError) as refused:
-        checkpoints.find(str(tmp_path))
+        checkpoints.find(config_of(tmp_path))
     assert str(refused.value) == (
         f"no checkpoint in {tmp_path}; train first, or name another folder by --output-dir"
     )
@@ -142,7 +147,7 @@ def test_a_chief_and_an_evaluator_that_keep_the_same_never_break_a_read(saved, t
         writers = [pool.submit(keep), pool.submit(keep)]
         reads = 0
         while not all(writer.done() for writer in writers):
-            checkpoints.with_found(output, None, read)
+            checkpoints.with_found(config_of(tmp_path), read)
             reads += 1
     assert [writer.result() for writer in writers] == [None, None]
     assert reads > 300

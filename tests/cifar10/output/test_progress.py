@@ -51,9 +51,10 @@ def pipe():
     os.close(reading)
 
 
-def test_stream_that_is_no_terminal_gets_one_plain_line_an_update(pipe):
+def test_stream_that_is_no_terminal_gets_one_plain_line_an_update(pipe, monkeypatch):
     reading, stream = pipe
-    with ProgressLine(3510, 10.0, stream) as progress:
+    monkeypatch.setattr(sys, "stdout", stream)
+    with ProgressLine(3510, 10.0) as progress:
         progress.show(STATUS)
         progress.show("validation accuracy 0.7312 at step 3510 (best so far)")
         progress.show({**STATUS, "step": 3510, "epoch": 10.0, "seconds_left": None})

@@ -134,8 +134,8 @@ def test_gradients_cross_in_the_type_that_was_asked_for(session):
 # Adam's decay is apart from its gradient, momentum's goes by its size.
 @pytest.mark.parametrize("settings", [{}, {"optimizer": "adam", "momentum": 0.9}], ids=str)
 def test_a_step_whose_gradients_overflow_counts_its_images_but_is_none(session, settings):
-    plan = dataclasses.replace(make_plan(2), loss_scaling=True)
-    step = Step(session, TrainConfig(**{**SETTINGS, **settings}), plan)
+    config = TrainConfig(**{**SETTINGS, **settings}, precision="fp16")
+    step = Step(session, config, make_plan(2))
     scale = next(scale for scale in tf.global_variables() if "current_loss_scale" in scale.name)
     scale.load(np.inf, session)
     assert step.take() == (0, BATCH, RATE, False)
@@ -151,8 +151,8 @@ def test_a_step_whose_gradients_overflow_counts_its_images_but_is_none(session, 
 
 
 def test_a_step_that_is_none_pulls_nothing_to_an_average(session):
-    plan = dataclasses.replace(make_plan(1), loss_scaling=True)
-    step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=1), plan)
+    config = TrainConfig(**SETTINGS, lookahead_steps=1, precision="fp16")
+    step = Step(session, config, make_plan(1))
     scale = next(scale for scale in tf.global_variables() if "current_loss_scale" in scale.name)
     scale.load(np.inf, session)
     step.load("packed/weights_0/Lookahead", -WEIGHTS)
