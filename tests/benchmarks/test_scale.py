@@ -1,5 +1,3 @@
-import dataclasses
-
 import pytest
 
 from benchmarks.scale import Constants, Link, Measured, Shape, cycle_secs, fit, predict
@@ -49,4 +47,4 @@ def _round(constants: Constants) -> dict[int, Measured]:
 
 def test_the_fit_finds_the_constants_that_made_the_figures() -> None:
     found = fit(100, [_round(CONSTANTS)] * 3)
-    assert dataclasses.asdict(found) == pytest.approx(dataclasses.asdict(CONSTANTS), rel=1e-6)
+    assert found._asdict() == pytest.approx(CONSTANTS._asdict(), rel=1e-6)
