@@ -97,8 +97,8 @@ def _renewed_table(folder: Path, path: Path, found: re.Match[str]) -> str:
     if len(path.suffixes) > 1 and found[3].count("|") > 1:  # README.zh.md has its own headings.
         headings = found[3].partition("\n")[0]
     if path.name == "results.md":
-        names = ("hardware", "versions", "data", "n")
-        rest += "\n\n" + "; ".join(f"{name}: {content[name]}" for name in names if content[name])
+        parts = [content[name] for name in ("hardware", "versions", "data") if content[name]]
+        rest += "\n\n" + "; ".join([*parts, f"n = {content['n']}"])
     return f"{found[1]}{headings}\n{rest}\n{found[4]}"
 
 
