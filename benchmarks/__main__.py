@@ -21,6 +21,7 @@ BENCHMARKS = {
     "outside": "what a run spends outside of its training steps, by part",
     "cluster": "a whole job; a step with a parameter server",
     "converge": "first steps of training with three seeds, compared with committed curves",
+    "paper": "accuracy by the paper's schedule beside PyTorch's, of trainings that have ended",
     "tables": "the documents' tables of measured results, renewed from benchmarks/results/",
 }
 

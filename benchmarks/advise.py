@@ -20,9 +20,7 @@ import re
 import shlex
 import statistics
 import subprocess
-import sys
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
@@ -32,12 +30,12 @@ from benchmarks import arguments, runs
 from benchmarks.arguments import BenchmarkError
 from benchmarks.tables import as_markdown
 from cifar10.host.cpu import count_cores
-from testbeds.processes import PROGRAM, ROOT, environment
+from testbeds.processes import PROGRAM, ROOT, environment, start_process
 
 _MOST_TRAINERS = 4  # on one host, where more trainers only share its memory and cores
 _AS_GOOD = 0.95  # share of the fastest rate that counts as equal: runs of the same way differ more
 _END_SECS = 60.0  # for the launcher to end its tasks
-_TASK = re.compile(r"\[((?:master|chief|worker)/\d+)\b[^]]*\] (.*)")
+_TASK = re.compile(r"\[((?:master|worker)/\d+)\b[^]]*\] (.*)")
 
 Cluster = dict[str, Any]  # the content of a cluster file
 
@@ -108,27 +106,24 @@ def main(argv: Sequence[str]) -> int:
     if not hosts:  # The ways run in the folder of this checkout.
         words = [*arguments.words_of(config, {"data_dir"}), arguments.data_flag(config.data_dir)]
         config = arguments.training_config(words)
-    rates: dict[str, list[float]] = {way.label: [] for way in ways}
+    rates: dict[Way, list[float]] = {way: [] for way in ways}
     log_steps = 1
     for index in range(options.rounds):
-        for way in ways:
-            if way.label not in rates:
-                continue
+        for way in list(rates):
             try:
                 rate = _rate(way, runs.endless(config, log_steps), options.seconds)
             except BenchmarkError as error:
-                del rates[way.label]
+                del rates[way]
                 print(f"{way.label}: left out: {error}")
                 continue
             log_steps = runs.log_steps_for(rate, images)
-            rates[way.label].append(rate)
+            rates[way].append(rate)
             print(f"round {index + 1}: {way.label}: {rate:,.0f} images/s", flush=True)
-    results = {way: rates[way.label] for way in ways if way.label in rates}
-    if not results:
+    if not rates:
         raise BenchmarkError("no way of training could be measured; see above")
-    print(table_of(results, images))
-    best = best_of(results, images)
-    print(f"best: {best.label}, {statistics.median(results[best]):,.0f} images/s")
+    print(table_of(rates, images))
+    best = best_of(rates, images)
+    print(f"best: {best.label}, {statistics.median(rates[best]):,.0f} images/s")
     command = best.command(arguments.words_of(options.config), options.out)
     print(f"python {shlex.join(command)}")
     return 0
@@ -171,11 +166,12 @@ def ways_on_hosts(cluster: Cluster) -> list[Way]:
     first, rest = every[0], every[1:]
 
     def placed(title: str, trainers: Sequence[str], ps: Sequence[str]) -> Way:
-        tasks = [(trainers[0], "master"), *((name, "worker") for name in trainers[1:])]
-        tasks += [(name, "ps") for name in ps]
-        roles = {name: Counter(role for host, role in tasks if host == name) for name in every}
-        hosts = [{**host, "roles": dict(roles[host["name"]])} for host in cluster["hosts"]]
-        hosts = [host for host in hosts if host["roles"]]
+        tasks = {"master": trainers[:1], "worker": trainers[1:], "ps": ps}
+        hosts = []
+        for host in cluster["hosts"]:
+            counts = {role: names.count(host["name"]) for role, names in tasks.items()}
+            if any(counts.values()):
+                hosts.append({**host, "roles": {role: n for role, n in counts.items() if n}})
         return Way(title, len(trainers), len(ps), cluster={**cluster, "hosts": hosts})
 
     ways = [placed(f"one process on {first}", [first], [])]
@@ -205,14 +201,7 @@ def _rate(way: Way, words: Sequence[str], seconds: float) -> float:
         flags = [*words, f"--output-dir={folder / 'output'}"]
         command = way.command(flags, folder / "cluster.yaml", f"--state-dir={folder / 'runs'}")
         log = folder / "log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, *command],
-                cwd=ROOT,
-                env=environment(),
-                stdout=output,
-                stderr=output,
-            )
+        process = start_process(command, ROOT, environment(), log)
         try:
             outputs = functools.partial(_outputs, log, way.trainers)
             lines = runs.steady(outputs, lambda: process.poll() is None, seconds)
@@ -224,13 +213,13 @@ def _rate(way: Way, words: Sequence[str], seconds: float) -> float:
 
 def _outputs(log: pathlib.Path, trainers: int) -> list[str]:
     """Returns what each trainer has printed, the chief first, from the output of a command."""
-    text, found = log.read_text(errors="replace"), dict[str, list[str]]()
-    for task, line in _TASK.findall(text):
-        found.setdefault(task, []).append(line)
+    text, tasks = log.read_text(errors="replace"), [f"worker/{i}" for i in range(trainers - 1)]
+    found = _TASK.findall(text)
     if not found:  # of one process, or of a launcher that has not started a task
-        return [text, *[""] * (trainers - 1)]
-    lines = ["\n".join(found[task]) for task in sorted(found)]
-    return lines + [""] * (trainers - len(lines))
+        return [text, *[""] * len(tasks)]
+    return [
+        "\n".join(line for task, line in found if task == name) for name in ["master/0", *tasks]
+    ]
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

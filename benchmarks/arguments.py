@@ -43,6 +43,7 @@ def new_parser(
     rounds: Optional[int] = None,
     seconds: Optional[float] = None,
     writes: bool = False,
+    reads: bool = False,
 ) -> argparse.ArgumentParser:
     """Returns a parser for a benchmark's own flags.
 
@@ -52,12 +53,10 @@ def new_parser(
       rounds: default of --rounds; None: there is no such flag, as of the others.
       seconds: default of --seconds.
       writes: whether there is --out, for a results file.
+      reads: whether there is --data-dir.
     """
-    parser = _Parser(
-        prog=f"python -m benchmarks {name}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    program, raw = f"python -m benchmarks {name}", argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog=program, description=description, formatter_class=raw)
     if rounds is not None:
         parser.add_argument("--rounds", type=at_least_one, default=rounds, help=f"({rounds})")
     if seconds is not None:
@@ -65,6 +64,8 @@ def new_parser(
         parser.add_argument("--seconds", type=positive, default=seconds, help=text)
     if writes:
         parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="a results file")
+    if reads:
+        parser.add_argument("--data-dir", default="data", help="a folder of TFRecords (data)")
     return parser
 
 
@@ -99,9 +100,8 @@ def training_config(words: Sequence[str], varied: Sequence[str] = ()) -> TrainCo
     config = flags.parse(words)
     for name in (*_VARIED, *varied):
         if config.is_set(name):
-            raise BenchmarkError(
-                f"{flag_name(name)} is what this benchmark decides for each run; leave it out"
-            )
+            rule = "is what this benchmark decides for each run; leave it out"
+            raise BenchmarkError(f"{flag_name(name)} {rule}")
     return config
 
 

@@ -15,6 +15,7 @@ of them alike; read the ratios. All tasks run on this machine.
 
 import argparse
 import functools
+import itertools
 import pathlib
 import statistics
 import tempfile
@@ -37,9 +38,8 @@ _JOB_SECS = 3600.0  # time limit of a whole job
 
 def main(argv: Sequence[str]) -> None:
     """Runs the rounds and prints a table."""
-    parser = new_parser("cluster", __doc__, rounds=3, seconds=5.0, writes=True)
+    parser = new_parser("cluster", __doc__, rounds=3, seconds=5.0, writes=True, reads=True)
     parser.add_argument("kind", choices=("mlp", "tax"))
-    parser.add_argument("--data-dir", default="data")
     parser.add_argument("--steps", type=at_least_one, default=10_000, help="of mlp (10000)")
     parser.add_argument("--num-layers", type=at_least_one, nargs="+", default=[44], help="of tax")
     parser.add_argument("--batch-sizes", type=at_least_one, nargs="+", default=[16], help="of tax")
@@ -53,23 +53,18 @@ def main(argv: Sequence[str]) -> None:
         columns = [("network", "ResNet-{layers}"), ("batch", "{batch_size}")]
         columns += [("alone, ms", "{alone_ms:.1f}"), ("with a ps, ms", "{with_ps_ms:.1f}")]
         columns += [("ratio", "{ratio:.2f}"), ("ratios", "{ratios:list}")]
-        columns += [
-            (f"CPU {title}", f"{{cpu[{index}]:.1f}}")
-            for index, title in enumerate(("alone", "master", "ps"))
-        ]
-        rows = [
-            measure_tax(options, layers, size)
-            for layers in options.num_layers
-            for size in options.batch_sizes
-        ]
+        columns += [("CPU alone", "{cpu[0]:.1f}"), ("CPU master", "{cpu[1]:.1f}")]
+        columns.append(("CPU ps", "{cpu[2]:.1f}"))
+        cases = itertools.product(options.num_layers, options.batch_sizes)
+        rows = [measure_tax(options, layers, size) for layers, size in cases]
     tables.report(what, columns, rows, options.rounds, argv, options.out)
 
 
 def measure_mlp(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Times the whole job: asynchronous, synchronous and with tf.estimator alone, in turns."""
     steps = options.steps
-    ours = [*_MLP, data_flag(options.data_dir), f"--train-steps={steps}"]
-    ours.append(f"--checkpoint-steps={steps}")
+    ours = [*_MLP, data_flag(options.data_dir)]
+    ours += [f"--{name}-steps={steps}" for name in ("train", "checkpoint")]
     ways = {
         "asynchronous": functools.partial(_job_secs, PROGRAM, [*ours, "--sync=false"]),
         "synchronous": functools.partial(_job_secs, PROGRAM, ours),
@@ -85,7 +80,9 @@ def _job_secs(program: pathlib.Path, words: Sequence[object]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         output = f"{folder}/output" if is_stock else f"--output-dir={folder}/output"
         started = time.monotonic()
-        with cluster(pathlib.Path(folder), *words, output, program=program) as tasks:
+        # The peer imports another one, but runs in the folder.
+        how = {"program": program, "variables": {"PYTHONPATH": str(ROOT)}}
+        with cluster(pathlib.Path(folder), *words, output, **how) as tasks:
             tasks.start()
             tasks.wait(_JOB_SECS, but=["ps/0"] if is_stock else [])
             return round(time.monotonic() - started, 1)
@@ -95,13 +92,8 @@ def measure_tax(options: argparse.Namespace, layers: int, batch_size: int) -> di
     """Measures a step with a ps and without, in turns; returns a row of the table."""
     words = [data_flag(options.data_dir), f"--num-layers={layers}"]
     config = flags.parse([*words, f"--train-batch-size={batch_size}"])
-    log_steps = runs.log_steps_of(config)
-    ways = {
-        num_ps: functools.partial(
-            runs.measure, config, ps=num_ps, seconds=options.seconds, log_steps=log_steps
-        )
-        for num_ps in (0, 1)
-    }
+    how = {"seconds": options.seconds, "log_steps": runs.log_steps_of(config)}
+    ways = {num_ps: functools.partial(runs.measure, config, ps=num_ps, **how) for num_ps in (0, 1)}
     alone, with_ps = runs.in_turns(ways, options.rounds).values()
     wall = [[1000 * batch_size / cost.rate for cost in costs] for costs in (alone, with_ps)]
     ratios = runs.ratios(wall[1], wall[0])

@@ -63,20 +63,16 @@ def main(argv: Sequence[str]) -> int:
     columns = [("network, batch", "{network}"), ("precision", "{precision}")]
     for way in ("ours", *commands, "ratio"):
         digits = ".2f" if way == "ratio" else ",.0f"
-        median, low, high = (f"{{{way}[{index}]:{digits}}}" for index in range(3))
-        columns.append((_TITLES[way], f"{median} ({low} to {high})"))
-    rows = [
-        {"network": name, "precision": precision, **spreads_of(found)}
-        for (name, precision), found in rates.items()
-    ]
+        columns.append((_TITLES[way], f"{{{way}:spread{digits}}}"))
+    names = ("network", "precision")
+    rows = [{**dict(zip(names, case)), **spreads_of(found)} for case, found in rates.items()]
     what = "compare: images/s, median, lowest and highest; ratios by round"
     tables.report(what, columns, rows, arguments.rounds, argv, arguments.out, **versions)
     return 0
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = new_parser("compare", __doc__, rounds=5, writes=True)
-    parser.add_argument("--data-dir", default="data")
+    parser = new_parser("compare", __doc__, rounds=5, writes=True, reads=True)
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--batch-size", type=at_least_one, help="default: each network's own")
@@ -87,10 +83,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def our_rate(network: Network, precision: str, arguments: argparse.Namespace) -> float:
     """Measures the images/s of cifar10_main.py, its input pipeline included."""
-    words = [
-        *(*network.flags, f"--train-batch-size={network.batch_size}", f"--precision={precision}"),
-        *(data_flag(arguments.data_dir), *arguments.training),
-    ]
+    words = [*network.flags, f"--train-batch-size={network.batch_size}", f"--precision={precision}"]
+    words += [data_flag(arguments.data_dir), *arguments.training]
     log_steps = max(1, min(_MAX_LOG_STEPS, network.steps // _MIN_LINES))
     lines = max(_MIN_LINES, network.steps // log_steps)
     return runs.measure(flags.parse(words), least=lines, log_steps=log_steps).rate
@@ -119,9 +113,8 @@ def torch_version(python: str) -> str:
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        raise BenchmarkError(
-            f"--torch-python must name a Python that has torch, got {python}; or leave it out"
-        ) from None
+        rule = "must name a Python that has torch"
+        raise BenchmarkError(f"--torch-python {rule}, got {python}; install it there") from None
 
 
 def spreads_of(rates: dict[str, list[float]]) -> dict[str, list[float]]:

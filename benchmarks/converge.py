@@ -21,6 +21,7 @@ Exit code 1: a curve differs, or training failed.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import math
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import arguments
-from benchmarks.arguments import BenchmarkError, training_config
+from benchmarks.arguments import BenchmarkError, at_least_one, training_config
 from benchmarks.runs import run
 from testbeds.processes import ROOT
 
@@ -131,17 +132,15 @@ def main(argv: Sequence[str]) -> int:
             print(text, flush=True)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_as_lines(new) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(new, indent=1) + "\n", encoding="utf-8")
             print(f"{title}: written to {path}", flush=True)
     return 0 if agree else 1
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = arguments.new_parser("converge", __doc__)
-    parser.add_argument("--data-dir", default="data")
+    parser = arguments.new_parser("converge", __doc__, reads=True)
     parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=tuple(CASES))
-    whole = arguments.at_least_one
-    parser.add_argument("--seeds", nargs="+", type=whole, default=(1, 2, 3), metavar="SEED")
+    parser.add_argument("--seeds", nargs="+", type=at_least_one, default=(1, 2, 3), metavar="SEED")
     parser.add_argument("--write", action="store_true", help="renew the committed curves")
     options = arguments.parse(parser, argv, ("data_dir", "seed"))
     if options.write and options.training:
@@ -190,7 +189,7 @@ def describe_images(data_dir: str) -> tuple[str, dict[str, Any]]:
     records = open_records(data_dir)
     if not records.has_validation:
         raise BenchmarkError(
-            f"--data-dir must hold a validation split, and {data_dir} has none; make one"
+            f"--data-dir must have a validation split, {data_dir} has none; make one"
         )
     source = records.manifest["source"]
     data = {"source": source["kind"], "fingerprint": source["fingerprint"]}
@@ -260,15 +259,13 @@ def measure(
             # The run is stopped, not configured to be shorter, so that a schedule over the whole
             # run stays unchanged.
             more += ["--summary-steps=1", f"--checkpoint-steps={steps[-1]}"]
-            run([*words, *more], is_last)
+            with contextlib.closing(run([*words, *more])) as printed:
+                any(map(is_last, printed))
             lines = (Path(folder) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         curve = seed_rows([json.loads(line) for line in lines], steps)
-        print(
-            f"{name}, seed {seed}: loss {curve['loss'][-1]:.3f}, "
-            f"accuracy {curve['accuracy'][-1]:.3f}, "
-            f"validation accuracy {curve['validation_accuracy']:.3f}",
-            flush=True,
-        )
+        text = f"loss {curve['loss'][-1]:.3f}, accuracy {curve['accuracy'][-1]:.3f}, validation "
+        text += f"accuracy {curve['validation_accuracy']:.3f}"
+        print(f"{name}, seed {seed}: {text}", flush=True)
         found[str(seed)] = curve
     return found
 
@@ -323,29 +320,19 @@ def read_curve(path: Path) -> Curve:
     return content
 
 
-def _as_lines(value: Any, depth: int = 3, indent: str = "") -> str:
-    """Formats JSON with a line for each entry of an object, `depth` levels deep."""
-    if not depth or not isinstance(value, Mapping):
-        return json.dumps(value)
-    inner = indent + " "
-    lines = [f"{inner}{json.dumps(k)}: {_as_lines(v, depth - 1, inner)}" for k, v in value.items()]
-    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-
-
 def verdict(title: str, new: Curve, committed: Curve) -> tuple[bool, str]:
     """Returns whether the curves agree, and a text for the reader that names the differences."""
     points = compare(new, committed)
     differing = [point for point in points if point.share > 1.0]
-    seeds, old_seeds = (", ".join(curve["seeds"]) for curve in (new, committed))
-    conditions = (
-        f"seeds {seeds}, kernels {new['kernels']}; committed {old_seeds}, kernels "
-        f"{committed['kernels']}"
+    both = (
+        f"{', '.join(curve['seeds'])}, kernels {curve['kernels']}" for curve in (new, committed)
     )
     said = f"differs at {len(differing)} of {len(points)} points" if differing else "agrees"
     nearest = f"nearest to its bound: {max(points, key=lambda point: point.share)}"
     details = [str(point) for point in differing] or [nearest]
-    lines = [f"{title}: {said} ({conditions})", *details]
-    return not differing, "\n  ".join(lines)
+    return not differing, "\n  ".join(
+        [f"{title}: {said} (seeds {'; committed '.join(both)})", *details]
+    )
 
 
 def compare(new: Curve, committed: Curve) -> list[Point]:
@@ -375,15 +362,8 @@ def _quarters(name: str, steps: Sequence[int], curves: Sequence[Sequence[Curve]]
     ]
     usual = math.sqrt(statistics.fmean(_variance(groups) for groups in sets))
     first = [1, *steps]
-    return [
-        _point(
-            f"training {name}",
-            f"of steps {first[begin] + 1:,} to {steps[end - 1]:,}",
-            groups,
-            usual,
-        )
-        for (begin, end), groups in zip(parts, sets)
-    ]
+    places = [f"of steps {first[begin] + 1:,} to {steps[end - 1]:,}" for begin, end in parts]
+    return [_point(f"training {name}", *place, usual) for place in zip(places, sets)]
 
 
 def _point(kind: str, where: str, groups: Sequence[Sequence[float]], usual: float) -> Point:

@@ -29,7 +29,7 @@ _SHAPES = (
 )
 _KINDS = ("forwards", "gradient of inputs", "gradient of filters")
 _TURN_SECS = 3.0
-_RATIO = ("ratio", "{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})")
+_RATIO = ("ratio", "{ratio:spread.2f}")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -63,12 +63,12 @@ def _compare_ops(rounds: int) -> Iterator[dict[str, Any]]:
             for kind, *both in zip(_KINDS, *ops):
                 if None not in both:
                     session.run(both)  # warms up
-                    titles = {"size": f"{side}x{side}", "channels": f"{channels} to {filters}"}
-                    titles.update(precision=precision, direction=kind)
+                    row = {"size": f"{side}x{side}", "channels": f"{channels} to {filters}"}
                     times = [functools.partial(_cpu_secs, session, op) for op in both]
                     ways = dict(zip(("tensorflow", "own"), times))
                     found = runs.in_turns(ways, rounds, shows=False)
-                    yield {**titles, **_statistics(found, 1e6 / _IMAGES)}
+                    row.update(precision=precision, direction=kind)
+                    yield {**row, **_statistics(found, 1e6 / _IMAGES)}
 
 
 def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[Any], list[Any]]:
@@ -80,32 +80,24 @@ def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[A
 
     random, shape = np.random.default_rng(0), [_IMAGES, side, side]
     dtype = tf.float32 if precision == "fp32" else tf.bfloat16
-    x, upstream, weights = (
-        tf.get_variable(
-            name,
-            initializer=tf.cast(random.normal(size=size).astype(np.float32), dtype),
-            use_resource=True,
-        ).read_value()
-        for name, size in (
-            ("x", [*shape, channels]),
-            ("upstream", [*shape, filters]),
-            ("w", [3, 3, channels, filters]),
-        )
-    )
+
+    def variable(name: str, *size: int) -> Any:
+        values = tf.cast(random.normal(size=size).astype(np.float32), dtype)
+        return tf.get_variable(name, initializer=values, use_resource=True).read_value()
+
+    x, upstream = variable("x", *shape, channels), variable("upstream", *shape, filters)
+    weights = variable("w", 3, 3, channels, filters)
     own, settings = kernels.load(), {"strides": [1, 1, 1, 1], "padding": "SAME"}
-    bf16_dots = precision.endswith("pairs")
+    more = {"bf16_dots": precision.endswith("pairs")}
     theirs = [
         tf.nn.conv2d(x, weights, **settings),
         tf.nn.conv2d_backprop_input([*shape, channels], weights, upstream, **settings),
         tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings),
     ]
-    ours = [
-        own.cifar10_conv3x3(x, weights, bf16_dots=bf16_dots),
-        None
-        if channels % kernels.CHANNELS
-        else own.cifar10_conv3x3(upstream, weights, transposes=True, bf16_dots=bf16_dots),
-        own.cifar10_conv3x3_backprop_filter(x, upstream, bf16_dots=bf16_dots),
-    ]
+    forwards = own.cifar10_conv3x3(x, weights, **more)
+    ours = [forwards, None, own.cifar10_conv3x3_backprop_filter(x, upstream, **more)]
+    if channels % kernels.CHANNELS == 0:
+        ours[1] = own.cifar10_conv3x3(upstream, weights, transposes=True, **more)
     return [conv.op for conv in theirs], [conv if conv is None else conv.op for conv in ours]
 
 

@@ -19,6 +19,7 @@ program prints, and of the files that it writes:
 
 import functools
 import json
+import math
 import os
 import resource
 import statistics
@@ -32,11 +33,6 @@ from benchmarks import arguments, runs, tables
 from testbeds.processes import ROOT
 
 VALIDATIONS = 10
-_COLUMNS = (
-    *("start", "steps", "validations", "final evaluation", "export", "report", "exit"),
-    *("outside", "CPU"),
-)
-_FINAL = "evaluating "  # the beginning of the line that announces the final evaluation
 
 
 def main(argv: Sequence[str]) -> None:
@@ -51,9 +47,10 @@ def main(argv: Sequence[str]) -> None:
     words.append(arguments.data_flag(options.config.data_dir))
     ways = {str(folder): functools.partial(run, folder, words, options.steps) for folder in folders}
     found = runs.in_turns(ways, options.rounds)
-    columns = [("", "{way}"), *((name, f"{{{name}}}") for name in _COLUMNS)]
+    rows = rows_of(found)
+    columns = [("", "{way}"), *((name, f"{{{name}:spread.2f}}") for name in list(rows[0])[1:])]
     what = "outside: seconds of whole runs, median, lowest and highest"
-    tables.report(what, columns, rows_of(found), options.rounds, argv, options.out)
+    tables.report(what, columns, rows, options.rounds, argv, options.out)
 
 
 def run(checkout: Path, words: Sequence[str], steps: int) -> dict[str, float]:
@@ -69,16 +66,12 @@ def run(checkout: Path, words: Sequence[str], steps: int) -> dict[str, float]:
     """
     more = [f"--train-steps={VALIDATIONS * steps}", f"--checkpoint-steps={steps}"]
     with tempfile.TemporaryDirectory(prefix="outside-") as output:
-        before, began, finals = _cpu_secs(), time.time(), []
-
-        def is_enough(line: str) -> bool:
-            if line.startswith(_FINAL):
-                finals.append(time.time())
-            return False
-
+        before, began, final = _cpu_secs(), time.time(), math.nan
         own = [*more, "--summary-steps=1", f"--output-dir={output}"]
-        runs.run([*words, *own], is_enough, checkout)
-        times = seconds(Path(output), steps, began, finals[0], time.time())
+        for line in runs.run([*words, *own], checkout):
+            # It announces the final evaluation.
+            final = time.time() if line.startswith("evaluating ") else final
+        times = seconds(Path(output), steps, began, final, time.time())
     return {**times, "CPU": _cpu_secs() - before}
 
 
@@ -115,28 +108,21 @@ def seconds(output: Path, steps: int, began: float, final: float, ended: float) 
     return {**result, "outside": sum(result.values()) - result["steps"]}
 
 
-def rows_of(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[dict[str, str]]:
-    """Returns the rows of the table.
+def rows_of(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[dict[str, Any]]:
+    """Returns the rows of the table: median, lowest and highest of each column.
 
     Args:
       found: checkout -> columns of each of its runs, in seconds; the first is compared with others.
     """
     (first, mine), *others = found.items()
-    rows = [_row(f"{Path(name).name}, s", times, ".1f") for name, times in found.items()]
+    parts = {f"{Path(name).name}, s": times for name, times in found.items()}
     for name, times in others:
         ratios = [{part: run[part] / own[part] for part in run} for run, own in zip(times, mine)]
-        rows.append(_row(f"{Path(name).name} / {Path(first).name}", ratios, ".2f"))
-    return rows
-
-
-def _row(title: str, times: Sequence[Mapping[str, float]], digits: str) -> dict[str, str]:
-    row = {"way": title}
-    for name in _COLUMNS:
-        middle, low, high = (
-            f"{value:{digits}}" for value in runs.spread([run[name] for run in times])
-        )
-        row[name] = middle if len(times) == 1 else f"{middle} ({low} to {high})"
-    return row
+        parts[f"{Path(name).name} / {Path(first).name}"] = ratios
+    return [
+        {"way": way, **{name: runs.spread([run[name] for run in times]) for name in times[0]}}
+        for way, times in parts.items()
+    ]
 
 
 def _cpu_secs() -> float:

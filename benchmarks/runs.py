@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from benchmarks.arguments import BenchmarkError, data_flag, words_of
 from cifar10.config import flags
@@ -23,7 +25,6 @@ _OURS = (
     *("train_steps", "train_epochs", "max_minutes", "early_stopping_epochs", "stop_at_accuracy"),
 )
 _FOREVER = 10**9  # steps
-_ENDED_BY_SIGTERM = (-15, 143)
 _WARM_UP_LINES = 2
 _LEAST_LINES = 5
 _LOOK_SECS = 0.02
@@ -67,11 +68,8 @@ def progress_lines(text: str) -> list[Line]:
 
 def endless(config: TrainConfig, log_steps: int) -> list[str]:
     """Returns the flags of a training that goes on until it is ended, without --output-dir."""
-    return [
-        *words_of(config, _OURS),
-        *(f"--{name}-steps={_FOREVER}" for name in ("train", "checkpoint")),
-        f"--log-steps={log_steps}",
-    ]
+    steps = [f"--{name}-steps={_FOREVER}" for name in ("train", "checkpoint")]
+    return [*words_of(config, _OURS), *steps, f"--log-steps={log_steps}"]
 
 
 def log_steps_for(rate: float, images: int) -> int:
@@ -163,11 +161,9 @@ def measure(
             )
             (cpu_before, sent_before), (cpu, sent) = before[0], _used(tasks)
     steps = lines[-1].step - lines[0].step
-    return Cost(
-        [line.images_per_sec for line in lines[1:]],
-        {label: (secs - cpu_before[label]) / steps for label, secs in cpu.items()},
-        (sent - sent_before) / steps,
-    )
+    cpu_secs = {label: (secs - cpu_before[label]) / steps for label, secs in cpu.items()}
+    rates = [line.images_per_sec for line in lines[1:]]
+    return Cost(rates, cpu_secs, (sent - sent_before) / steps)
 
 
 def _used(tasks: ClusterOfProcesses) -> tuple[dict[str, float], int]:
@@ -206,37 +202,27 @@ def rates_by_flags(
     return {name: [cost.rate for cost in costs] for name, costs in found.items()}
 
 
-def run(
-    words: Sequence[str], is_enough: Callable[[str], bool], checkout: pathlib.Path = ROOT
-) -> None:
-    """Runs a training in a process, until it ends or has printed a line that is enough.
+def run(words: Sequence[str], checkout: pathlib.Path = ROOT) -> Generator[str, None, None]:
+    """Runs a training in a process and yields its lines; a caller that closes this ends it.
 
     Args:
       words: flags of cifar10_main.py.
-      is_enough: is called with each line; once it returns True, the process is asked to end.
       checkout: the folder of cifar10_main.py.
 
     Raises:
       BenchmarkError: the training failed; the message has its last line.
     """
-    line, ends = "", False
-    with subprocess.Popen(
-        [sys.executable, PROGRAM.name, *words],
-        cwd=checkout,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    line, command = "", [sys.executable, PROGRAM.name, *words]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=checkout, env=environment(), **pipes) as process:
         try:
             for line in process.stdout or ():
-                if not ends and is_enough(line):
-                    process.terminate()
-                    ends = True
+                yield line
         except BaseException:
-            process.kill()
+            process.terminate()
+            process.communicate()
             raise
-    if process.returncode not in (0, *_ENDED_BY_SIGTERM * ends):
+    if process.returncode:
         raise BenchmarkError(f"`cifar10_main.py {' '.join(words)}` failed: {line.strip()}")
 
 
@@ -268,10 +254,7 @@ def spread(values: Sequence[float]) -> list[float]:
 
 def quartiles(values: Sequence[float]) -> list[float]:
     """Returns the median, the lower and the upper quartile."""
-    if len(values) == 1:
-        return [values[0]] * 3
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return [middle, low, high]
+    return [float(number) for number in np.quantile(values, [0.5, 0.25, 0.75])]
 
 
 def ratios(first: Sequence[float], others: Sequence[float]) -> list[float]:

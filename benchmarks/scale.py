@@ -18,21 +18,23 @@ computed them.
 """
 
 import argparse
-import dataclasses
+import itertools
 import json
 import math
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks import arguments, runs
-from benchmarks.arguments import BenchmarkError
+from benchmarks.arguments import BenchmarkError, at_least_one
 from benchmarks.tables import as_markdown
 from cifar10.config.train_config import TrainConfig
 
 _ROUNDS = 3
+_TRAINERS = [1, 2, 4, 8, 16, 32, 64]
 # Two follow from the form of a step: one to read the weights, and one for the server to fetch the
 # gradient. Measurements give three (docs/scaling.md).
 _ROUND_TRIPS = 3.0
@@ -45,8 +47,7 @@ _FRAMING = 1538 / 1448
 _HALF_READ = 0.85
 
 
-@dataclasses.dataclass(frozen=True)
-class Constants:
+class Constants(NamedTuple):
     """The constants of the model, fitted to short runs.
 
     Attributes:
@@ -74,8 +75,7 @@ class Constants:
         return self.server_secs + self.server_secs_per_byte * self.step_bytes / ps
 
 
-@dataclasses.dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """The network between any two machines.
 
     Attributes:
@@ -87,8 +87,7 @@ class Link:
     round_trip_secs: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """A cluster of trainers and parameter servers, each on a machine of its own.
 
     Attributes:
@@ -102,8 +101,7 @@ class Shape:
     sync: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """How the time of a trainer's step in a steady job is spent; all in seconds.
 
     Attributes:
@@ -124,7 +122,7 @@ class Step:
     @property
     def secs(self) -> float:
         """Seconds of the whole step."""
-        return self.compute + self.calls + self.wire + self.server + self.waiting
+        return sum(self)
 
 
 def predict(constants: Constants, shape: Shape, link: Link) -> Step:
@@ -178,8 +176,7 @@ def largest_of(count: int) -> float:
     return statistics.NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """What a short run of one trainer has shown.
 
     Attributes:
@@ -209,20 +206,14 @@ def fit(batch_size: int, rounds: Sequence[Mapping[int, Measured]]) -> Constants:
     numbers = [ps for ps in rounds[0] if ps]
     step_bytes = statistics.median(measured[ps].step_bytes for measured in rounds for ps in numbers)
     cpu = [statistics.median(measured[ps].server_cpu_secs for measured in rounds) for ps in numbers]
-    start, slope = _line([step_bytes / ps for ps in numbers], cpu)
+    server_secs, secs_per_byte = _line([step_bytes / ps for ps in numbers], cpu)
     compute = statistics.median(measured[0].step_secs for measured in rounds)
     added = statistics.median(
         measured[ps].step_secs / measured[0].step_secs - 1 for measured in rounds for ps in numbers
     )
-    return Constants(
-        batch_size=batch_size,
-        step_bytes=step_bytes,
-        compute_secs=compute,
-        jitter=statistics.median(measured[0].jitter for measured in rounds),
-        own_secs=max(0.0, compute * added - statistics.mean(cpu)),
-        server_secs=start,
-        server_secs_per_byte=slope,
-    )
+    jitter = statistics.median(measured[0].jitter for measured in rounds)
+    own = max(0.0, compute * added - statistics.mean(cpu))
+    return Constants(batch_size, step_bytes, compute, jitter, own, server_secs, secs_per_byte)
 
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
@@ -238,22 +229,17 @@ def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
 def main(argv: Sequence[str]) -> int:
     """Fits the model and prints its predictions."""
     options = _parse(argv)
-    constants = (
-        read_constants(options.constants)
-        if options.constants
-        else measure_constants(options.config, options.seconds)
-    )
+    constants = options.constants or measure_constants(options.config, options.seconds)
     if options.save:
-        text = json.dumps(dataclasses.asdict(constants), indent=1)
-        options.save.write_text(text + "\n", encoding="utf-8")
+        options.save.write_text(json.dumps(constants._asdict(), indent=1) + "\n", encoding="utf-8")
     link = Link(options.link, options.round_trip_ms / 1000)
     print(
         f"a step of {constants.batch_size} images: {1000 * constants.compute_secs:.1f} ms of "
         f"computing (standard deviation {100 * constants.jitter:.0f} %), "
         f"{constants.step_bytes / 1e6:.2f} MB, {1000 * constants.own_secs:.1f} ms of calls, "
-        f"{1000 * constants.server_cpu(1):.1f} ms "
-        f"of a parameter server's CPU\nlinks of {link.bytes_per_sec * 8e-6:,.0f} Mbit/s, a round "
-        f"trip of {options.round_trip_ms:g} ms\n"
+        f"{1000 * constants.server_cpu(1):.1f} ms of a parameter server's CPU\n"
+        f"links of {link.bytes_per_sec * 8e-6:,.0f} Mbit/s, a round trip of "
+        f"{options.round_trip_ms:g} ms\n"
     )
     print(prediction_table(constants, link, options.trainers, options.ps))
     return 0
@@ -261,15 +247,14 @@ def main(argv: Sequence[str]) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = arguments.new_parser("scale", __doc__, seconds=5.0)
-    whole = arguments.at_least_one
-    parser.add_argument("--trainers", nargs="+", type=whole, default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--ps", nargs="+", type=whole, default=[1, 4])
+    parser.add_argument("--trainers", nargs="+", type=at_least_one, default=_TRAINERS)
+    parser.add_argument("--ps", nargs="+", type=at_least_one, default=[1, 4])
     text = "of each machine, such as 100Mbit (1Gbit)"
     parser.add_argument("--link", type=arguments.bytes_per_sec, default="1Gbit", help=text)
     parser.add_argument("--round-trip-ms", type=arguments.positive, default=0.2, help="(0.2)")
     files = parser.add_mutually_exclusive_group()
     files.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep the constants there")
-    files.add_argument("--constants", type=pathlib.Path, metavar="FILE", help="do not measure them")
+    files.add_argument("--constants", type=read_constants, metavar="FILE", help="of an earlier run")
     return arguments.parse(parser, argv)
 
 
@@ -285,30 +270,26 @@ def measure_constants(config: TrainConfig, seconds: float) -> Constants:
         rounds.append({})
         for ps in (0, 1, 2):
             cost = runs.measure(config, ps=ps, seconds=seconds, log_steps=log_steps)
-            low, median, high = statistics.quantiles(
-                [batch_size / rate for rate in cost.rates], n=4
-            )
-            rounds[-1][ps] = Measured(
-                step_secs=median,
-                # Quartiles of a normal distribution are 1.349 standard deviations apart; a mean of
-                # n steps varies sqrt(n) times less than one of them.
-                jitter=(high - low) / 1.349 / median * log_steps**0.5,
-                server_cpu_secs=cost.cpu_secs["ps/0"] if ps else 0.0,
-                step_bytes=cost.sent_bytes,
-            )
+            secs = [batch_size / rate for rate in cost.rates]
+            low, median, high = statistics.quantiles(secs, n=4)
+            # Quartiles of a normal distribution are 1.349 standard deviations apart; a mean of n
+            # steps varies sqrt(n) times less than one of them.
+            jitter = (high - low) / 1.349 / median * log_steps**0.5
+            server_cpu = cost.cpu_secs["ps/0"] if ps else 0.0
+            rounds[-1][ps] = Measured(median, jitter, server_cpu, cost.sent_bytes)
             log_steps = runs.log_steps_for(cost.rate, batch_size)
     return fit(batch_size, rounds)
 
 
-def read_constants(path: pathlib.Path) -> Constants:
+def read_constants(path: str) -> Constants:
     """Reads a file that --save wrote.
 
     Raises:
       BenchmarkError: the file cannot be read or is not of that form.
     """
     try:
-        constants = Constants(**json.loads(path.read_text(encoding="utf-8")))
-        if not all(0 <= value < 1e15 for value in dataclasses.astuple(constants)):
+        constants = Constants(**json.loads(pathlib.Path(path).read_text(encoding="utf-8")))
+        if not all(0 <= value < 1e15 for value in constants):
             raise ValueError("a number is below 0 or too large")
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise BenchmarkError(f"--constants {path}: {error}; --save writes such a file") from None
@@ -325,18 +306,15 @@ def prediction_table(
     alone = constants.batch_size / constants.compute_secs
     columns = [("trainers", "{trainers}"), ("ps", "{ps}")]
     for kind in ("asynchronous", "synchronous"):
-        columns += [
-            (f"{kind}, images/s", f"{{{kind}:,.0f}}"),
-            ("efficiency", f"{{{kind}_share:.0%}}"),
-        ]
+        columns.append((f"{kind}, images/s", f"{{{kind}:,.0f}}"))
+        columns.append(("efficiency", f"{{{kind}_share:.0%}}"))
     columns.append(("most of an asynchronous step", "{most}"))
     rows = []
-    for count in trainers:
-        for servers in ps:
-            step = dataclasses.asdict(predict(constants, Shape(count, servers), link))
-            row = {"trainers": count, "ps": servers, "most": max(step, key=lambda part: step[part])}
-            for kind, sync in (("asynchronous", False), ("synchronous", True)):
-                rate = images_per_sec(constants, Shape(count, servers, sync), link)
-                row.update({kind: rate, f"{kind}_share": rate / alone / count})
-            rows.append(row)
+    for count, servers in itertools.product(trainers, ps):
+        step = predict(constants, Shape(count, servers), link)._asdict()
+        row = {"trainers": count, "ps": servers, "most": max(step, key=lambda part: step[part])}
+        for kind, sync in (("asynchronous", False), ("synchronous", True)):
+            rate = images_per_sec(constants, Shape(count, servers, sync), link)
+            row.update({kind: rate, f"{kind}_share": rate / alone / count})
+        rows.append(row)
     return as_markdown(columns, rows)

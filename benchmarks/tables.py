@@ -5,21 +5,24 @@
 The text between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
 benchmarks/results/NAME.json, which holds the figures, the conditions of the measurement and the
 number of runs; most benchmarks write such a file with `--out`. A translation, README.zh.md, keeps
-the headings that its table has.
+the headings that its table has; docs/results.md has the conditions below each table. Where rows
+have `curves`, the command also draws docs/pictures/NAME.png.
 
 The columns of a table are templates over the fields of its rows, as
-`{ours[0]:,.0f} ({ours[1]:,.0f} to {ours[2]:,.0f})`. A cell is empty if one of its fields is null. A
-string is shown unchanged, whatever its format. Besides Python's formats there are:
+`{ours[0]:,.0f}`. A cell is empty if one of its fields is null. A string is shown unchanged,
+whatever its format. Besides Python's formats there are:
 
   .1%       0.82 -> `82.0 %`, with a space
   minutes   498 seconds -> `8 min 18 s`
   list      [1, 2] -> `1, 2`
+  spread.1f [2, 1, 4] -> `2.0 (1.0 to 4.0)`, and the first alone if all are equal
   percents  [.9011, .8977] -> `90.11, 89.77 %`; three or more are followed by their mean,
             `...: 89.93 %`
 """
 
 import json
 import re
+import shlex
 import string
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -28,6 +31,7 @@ from typing import Any, Optional
 
 from benchmarks.arguments import BenchmarkError, new_parser
 from benchmarks.runs import machine_text
+from cifar10.report import draw_curves
 from testbeds.processes import ROOT
 
 # The conditions that a results file states besides its measurements; null means not stated.
@@ -44,6 +48,15 @@ def main(argv: Sequence[str]) -> None:
     for path, text in renewed(ROOT).items():
         path.write_text(text, encoding="utf-8")
         print(f"written: {path.relative_to(ROOT)}")
+    for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
+        curves = {
+            f"{row['way'].strip('`')}, {number} of {row['n']}": {"train": [], "validation": curve}
+            for row in read_results(path)["rows"]
+            for number, curve in enumerate(row.get("curves", ()), 1)
+        }
+        if curves:
+            picture = ROOT / "docs" / "pictures" / f"{path.stem}.png"
+            picture.write_bytes(draw_curves(curves)["Accuracy"])
 
 
 def documents(root: Path) -> list[Path]:
@@ -69,9 +82,7 @@ def renewed(root: Path) -> dict[Path, str]:
         before = path.read_text(encoding="utf-8")
         try:
             if len(_MARKER.findall(before)) != 2 * len(names(before)):
-                raise BenchmarkError(
-                    "each `table: NAME` must be a line that is followed by a line `end`"
-                )
+                raise BenchmarkError("a line `end` must follow each line `table: NAME`; add it")
             after = _TABLE.sub(partial(_renewed_table, folder, path), before)
         except BenchmarkError as error:
             raise BenchmarkError(f"{path.relative_to(root)}: {error}") from None
@@ -85,6 +96,9 @@ def _renewed_table(folder: Path, path: Path, found: re.Match[str]) -> str:
     headings, _, rest = as_markdown(content["columns"], content["rows"]).partition("\n")
     if len(path.suffixes) > 1 and found[3].count("|") > 1:  # README.zh.md has its own headings.
         headings = found[3].partition("\n")[0]
+    if path.name == "results.md":
+        parts = [content[name] for name in ("hardware", "versions", "data") if content[name]]
+        rest += "\n\n" + "; ".join([*parts, f"n = {content['n']}"])
     return f"{found[1]}{headings}\n{rest}\n{found[4]}"
 
 
@@ -94,12 +108,9 @@ def read_results(path: Path) -> dict[str, Any]:
     Raises:
       BenchmarkError: the file is missing, or has other keys or no rows.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BenchmarkError(
-            f"there are no results {path}; write them, or correct the name"
-        ) from None
+    if not path.exists():
+        raise BenchmarkError(f"there are no results {path}; write them, or correct the name")
+    content = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict) or set(content) != _KEYS or not content["rows"]:
         raise BenchmarkError(f"{path} must have rows, and exactly {', '.join(sorted(_KEYS))}")
     return content
@@ -109,20 +120,22 @@ def report(
     what: str,
     columns: Sequence[Sequence[str]],
     rows: Sequence[Mapping[str, Any]],
-    n: int,
+    n: object,
     argv: Sequence[str],
     out: Optional[Path] = None,
+    data: Optional[str] = None,
     **versions: str,
 ) -> None:
     """Prints the machine and a table, and writes a results file.
 
     Args:
-      what: what was measured, and the name of the benchmark before the first space.
+      what: what was measured, after the name of the benchmark.
       columns: a (title, template) pair for each column.
       rows: a mapping from field to value for each row.
-      n: number of rounds.
+      n: number of rounds, or of runs.
       argv: the benchmark's command line.
       out: path of the results file; None: no file.
+      data: the images, for the file; None: not stated.
       **versions: further packages and their versions.
     """
     # Imported here since it loads TensorFlow, which would take time and memory from the runs.
@@ -132,8 +145,8 @@ def report(
     print(f"{machine}; n = {n}\n\n{as_markdown(columns, rows)}")
     if out is not None:
         hardware, _, packages = machine.partition("; ")
-        command = f"python -m benchmarks {what.split()[0]} {' '.join(argv)}"
-        values = (what, command, hardware, packages, None, n)
+        command = shlex.join(["python", "-m", "benchmarks", re.split(r"\W", what)[0], *argv])
+        values = (what, command, hardware, packages, data, n)
         content = {**dict(zip(_CONDITIONS, values)), "columns": columns, "rows": rows}
         out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
@@ -168,6 +181,9 @@ class _Cells(string.Formatter):
             return f"{value:{format_spec}}"[:-1] + " %"
         if format_spec == "minutes":
             return f"{value // 60} min {value % 60} s"
+        if format_spec.startswith("spread"):
+            middle, low, high = (f"{number:{format_spec[6:]}}" for number in value)
+            return middle if len(set(value)) == 1 else f"{middle} ({low} to {high})"
         if format_spec == "list":
             return ", ".join(map(str, value))
         if format_spec == "percents":

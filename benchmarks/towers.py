@@ -48,11 +48,7 @@ def candidates(config: TrainConfig, cores: int) -> list[ThreadSetting]:
     for towers in sorted(n for n in counts if 0 < n <= most and batch % n == 0):
         for intra in sorted({1, cores}):
             setting = ThreadSetting(towers, min(towers, cores), intra)
-            given = {
-                name: getattr(config, name)
-                for name in setting._fields
-                if getattr(config, name) is not None
-            }
+            given = {name: getattr(config, name) for name in setting._fields if config.is_set(name)}
             found.append(setting._replace(**given))
     return list(dict.fromkeys(found))
 

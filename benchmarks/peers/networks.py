@@ -33,19 +33,14 @@ class Network(NamedTuple):
     label_smoothing: float = 0.0
 
 
+# As in all but the first three of the recipe's ten epochs, the whitening layer does not train, nor
+# does its bias.
+_FASTNET = ("--recipe=airbench94", "--whitening-bias-epochs=0")
 NETWORKS = {
     "resnet-20": Network(("--model=resnet", "--num-layers=20"), 20),
     "resnet-44": Network(("--model=resnet", "--num-layers=44"), 44, steps=16),
-    # As in all but the first three of the recipe's ten epochs, the whitening layer does not train,
-    # nor does its bias.
     "fastnet": Network(
-        ("--recipe=airbench94", "--whitening-bias-epochs=0"),
-        depth=0,
-        batch_size=1024,
-        warm_up=1,
-        steps=3,
-        momentum=0.85,
-        label_smoothing=0.2,
+        _FASTNET, 0, batch_size=1024, warm_up=1, steps=3, momentum=0.85, label_smoothing=0.2
     ),
 }
 STAGE_FILTERS = (16, 32, 64)  # filters of a ResNet's convolutions, by stage
@@ -65,9 +60,8 @@ def peer_run(description: str, ways: Sequence[str] = ()) -> tuple[Network, argpa
     Returns:
       The network, with the requested batch size and number of steps; and the other arguments.
     """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, formatter_class=raw)
     parser.add_argument("--network", choices=list(NETWORKS), default="resnet-44")
     parser.add_argument("--batch-size", type=int, help="default: the network's own")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")

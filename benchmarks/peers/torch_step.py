@@ -42,10 +42,15 @@ def _conv(inputs: int, outputs: int, stride: int = 1) -> Any:
     return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
 
 
+def _pooled(x: Any, more: int) -> Any:
+    """Returns means of 2x2 positions, with half of the zero channels before the others, as ours."""
+    return functional.pad(functional.avg_pool2d(x, 2), (0, 0, 0, 0, more // 2, more // 2))
+
+
 class _Block(nn.Module):
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, shortcut: Any) -> None:
         super().__init__()
-        self.more = outputs - inputs
+        self.more, self.shortcut = outputs - inputs, shortcut
         stride = 2 if self.more else 1
         self.conv1, self.norm1 = _conv(inputs, outputs, stride), nn.BatchNorm2d(outputs)
         self.conv2, self.norm2 = _conv(outputs, outputs), nn.BatchNorm2d(outputs)
@@ -53,19 +58,22 @@ class _Block(nn.Module):
     def forward(self, x: Any) -> Any:
         y = functional.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
-        if self.more:
-            half = self.more // 2
-            x = functional.pad(functional.avg_pool2d(x, 2), (0, 0, 0, 0, half, half))
-        return functional.relu(y + x)
+        return functional.relu(y + (self.shortcut(x, self.more) if self.more else x))
 
 
-def resnet(depth: int) -> Any:
-    """Returns a ResNet v1 for images of CIFAR-10, with PyTorch's own initialisation."""
+def resnet(depth: int, shortcut: Any = _pooled) -> Any:
+    """Returns a ResNet v1 for images of CIFAR-10, with PyTorch's own initialisation.
+
+    Args:
+      depth: the number of layers, 6n+2.
+      shortcut: function of a stage's input, [N, C, H, W], and the number of further channels to
+        the shortcut [N, C + further, H / 2, W / 2] of the stage's first block.
+    """
     width = networks.STAGE_FILTERS[0]
     parts: list[Any] = [_conv(3, width), nn.BatchNorm2d(width), nn.ReLU()]
     for filters in networks.STAGE_FILTERS:
         for _ in range(depth // 6):
-            parts.append(_Block(width, filters))
+            parts.append(_Block(width, filters, shortcut))
             width = filters
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
 

@@ -19,9 +19,7 @@ HOSTS = {"hosts": [{"name": "a"}, {"name": "b", "user": "alice"}], "workdir": "/
         ({TWO_SYNC: 100.0, ALONE: 97.0}, ALONE),  # as fresh, with smaller updates
     ],
 )
-def test_of_ways_as_fast_the_freshest_and_simplest_is_the_best(
-    rates: dict[Way, float], best: Way
-) -> None:
+def test_of_ways_as_fast_the_freshest_is_the_best(rates: dict[Way, float], best: Way) -> None:
     assert best_of({way: [rate] for way, rate in rates.items()}, 128) == best
 
 

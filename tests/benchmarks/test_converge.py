@@ -6,18 +6,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks import converge
 from benchmarks.__main__ import main
 from benchmarks.arguments import BenchmarkError
-from benchmarks.converge import (
-    COMMITTED,
-    Curve,
-    compare,
-    measure,
-    read_curve,
-    seed_rows,
-    verdict,
-    words_of_case,
-)
+from benchmarks.converge import COMMITTED, Curve, compare, measure, read_curve, seed_rows, verdict
 from tests.cifar10.program import make_records
 
 
@@ -51,13 +43,8 @@ def test_a_row_is_the_mean_over_its_steps_and_the_first_step_is_in_none() -> Non
     ]
     rows.append({"split": "validation", "step": 4, "loss": 9.0, "accuracy": 0.1})
     rows.append({"split": "validation", "step": 7, "loss": 3.0, "accuracy": 0.4})
-    assert seed_rows(rows, (4, 7)) == {
-        "loss": [3.0, 6.0],
-        "accuracy": [0.5, 0.5],
-        "learning_rate": [0.571429, 1.0],
-        "validation_loss": 3.0,
-        "validation_accuracy": 0.4,
-    }
+    means = {"loss": [3.0, 6.0], "accuracy": [0.5, 0.5], "learning_rate": [0.571429, 1.0]}
+    assert seed_rows(rows, (4, 7)) == {**means, "validation_loss": 3.0, "validation_accuracy": 0.4}
     with pytest.raises(BenchmarkError, match="10 steps .* this one ended at step 8"):
         seed_rows(rows, (4, 7, 10))
     rows[2]["loss"] = None
@@ -68,12 +55,8 @@ def test_a_row_is_the_mean_over_its_steps_and_the_first_step_is_in_none() -> Non
 def test_means_may_differ_by_three_standard_errors() -> None:
     # Three standard errors of the difference are .0245.
     assert differing(spread(0.524)) == differing(spread(0.476)) == []
-    assert differing(spread(0.525)) == [
-        "training accuracy of steps 2 to 21",
-        "training accuracy of steps 22 to 41",
-        "training accuracy of steps 42 to 61",
-        "training accuracy of steps 62 to 81",
-    ]
+    quarters = ("2 to 21", "22 to 41", "42 to 61", "62 to 81")
+    assert differing(spread(0.525)) == [f"training accuracy of steps {part}" for part in quarters]
 
 
 def test_another_learning_rate_and_another_validation_are_seen() -> None:
@@ -95,7 +78,7 @@ def test_a_small_resnet_learns_as_its_committed_curve(
     # Curves of the same seed differ by rounding only, less than other seeds do. With TensorFlow's
     # convolutions instead of ours, quarters differ by up to .0016 (loss) and .0053 (accuracy),
     # validation by .0005 and .003.
-    new = measure("resnet8", words_of_case("resnet8", []), str(synthetic), [1])["1"]
+    new = measure("resnet8", converge.words_of_case("resnet8", []), str(synthetic), [1])["1"]
     old = read_curve(COMMITTED / "synthetic" / "resnet8.json")["seeds"]["1"]
     for begin in (0, 5, 10, 15):
         rows = slice(begin, begin + 5)
