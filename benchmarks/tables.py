@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
         print(f"written: {path.relative_to(ROOT)}")
     for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
         curves = {
-            f"{row['way'].strip('`')}, {number} of {row['n']}": {"train": [], "validation": curve}
+            f"{row['way'].strip('`')}, run {number}": {"train": [], "validation": curve}
             for row in read_results(path)["rows"]
             for number, curve in enumerate(row.get("curves", ()), 1)
         }
