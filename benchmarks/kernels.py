@@ -28,7 +28,6 @@ _SHAPES = (
     *((31, 24, 64), (15, 64, 64), (15, 64, 256), (7, 256, 256), (3, 256, 256)),
 )
 _KINDS = ("forwards", "gradient of inputs", "gradient of filters")
-_TURN_SECS = 3.0
 _RATIO = ("ratio", "{ratio:spread.2f}")
 
 
@@ -44,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
         rows = list(_compare_ops(options.rounds))
         columns = [("images", "{size}"), ("channels", "{channels}"), ("precision", "{precision}")]
         columns += [("", "{direction}"), ("TensorFlow's, us an image", "{tensorflow:.1f}")]
-        columns.append(("ours", "{own:.1f}"))
+        columns += [("ours", "{own:.1f}"), ("ours, GFLOP/s", "{gflops:.0f}")]
     what = "kernels: ours and TensorFlow's, medians, and median and quartiles of the ratios"
     tables.report(what, [*columns, _RATIO], rows, options.rounds, argv, options.out)
 
@@ -63,12 +62,13 @@ def _compare_ops(rounds: int) -> Iterator[dict[str, Any]]:
             for kind, *both in zip(_KINDS, *ops):
                 if None not in both:
                     session.run(both)  # warms up
-                    row = {"size": f"{side}x{side}", "channels": f"{channels} to {filters}"}
-                    times = [functools.partial(_cpu_secs, session, op) for op in both]
-                    ways = dict(zip(("tensorflow", "own"), times))
-                    found = runs.in_turns(ways, rounds, shows=False)
-                    row.update(precision=precision, direction=kind)
-                    yield {**row, **_statistics(found, 1e6 / _IMAGES)}
+                    calls = [functools.partial(_cpu_secs, session, op) for op in both]
+                    ways = dict(zip(("tensorflow", "own"), calls))
+                    row = _statistics(runs.in_turns(ways, rounds, shows=False), 1e6 / _IMAGES)
+                    row.update(size=f"{side}x{side}", channels=f"{channels} to {filters}")
+                    flops = 2 * 9 * side**2 * channels * filters  # of an image, by the definition
+                    row.update(precision=precision, direction=kind, gflops=flops / row["own"] / 1e3)
+                    yield row
 
 
 def _ops(side: int, channels: int, filters: int, precision: str) -> tuple[list[Any], list[Any]]:
@@ -110,7 +110,7 @@ def _cpu_secs(session: Any, op: Any) -> float:
 def _compare_steps(config: TrainConfig, rounds: int) -> dict[str, Any]:
     """Returns the row of whole steps."""
     ways = {"tensorflow": ["--kernels=tensorflow"], "own": [f"--kernels={config.kernels}"]}
-    rates = runs.rates_by_flags(config, ways, rounds, _TURN_SECS)
+    rates = runs.rates_by_flags(config, ways, rounds, seconds=3.0)
     secs = {way: [config.train_batch_size / rate for rate in found] for way, found in rates.items()}
     title = f"{config.model_title}, {config.train_batch_size} images, {config.precision}"
     return {"title": title, **_statistics(secs, 1e3)}
