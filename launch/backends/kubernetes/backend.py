@@ -129,12 +129,12 @@ class Kubernetes(Backend):
         name = manifests.name_of(folder.run_id)
         kubectl = connect(job.cluster.section(KubernetesSettings))
         jobs = manifests.task_jobs(job, name)
-        secret = manifests.secret(job, name, values)
-        owned = [manifests.network_policy(job, name), secret, *jobs.values()]
+        policy, service = (manifests.made(kind, job, name) for kind in manifests.SHARED)
+        owned = [policy, manifests.secret(job, name, values), *jobs.values()]
         place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
         rules = {"limits": vars(limits), "restarts": job.cluster.restarts, "passed": [*allowed]}
         folder.add(kubernetes={**place, **rules})
-        record, service = folder.record(), manifests.service(job, name)
+        record = folder.record()
         tasks = [{"task": task["task"]} for task in record["tasks"]]  # a Service has 256 KiB
         short = {**record, "hosts": [], "arguments": [], "tasks": tasks}
         objects = JobObjects(kubectl, name)
