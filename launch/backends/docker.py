@@ -15,7 +15,7 @@ docker:                           # each key is optional; lines show the default
 import posixpath
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
@@ -128,7 +128,6 @@ class Docker(Backend):
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Runs a container for each task, under an agent on each host."""
-        checked_folders(job)
         engine = job.cluster.section(DockerSettings).engine
         folder.add(engine=engine)
         return run_with_agents(
@@ -137,7 +136,7 @@ class Docker(Backend):
             self.transport,
             display,
             adapt=lambda ready: for_agents(ready, folder.run_id),
-            containers={"engine": engine, "mounts": _mounts(job.cluster)},
+            containers={"engine": engine, "mounts": [*_folders(job.cluster).items()]},
         )
 
 
@@ -145,7 +144,7 @@ def for_agents(job: Job, run_id: str) -> Job:
     """Returns the job with commands to which agents add the options that depend on the host."""
     names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *variables(job)]
     words = [f"--env={name}" for name in names]
-    return replace(job, tasks=tuple(_with_command(job, task, run_id, words) for task in job.tasks))
+    return _in_containers(job, run_id, lambda task: words)
 
 
 def planned(job: Job) -> Job:
@@ -155,19 +154,18 @@ def planned(job: Job) -> Job:
       LaunchError: `checked_folders` refuses a folder.
     """
     checked_folders(job)
-    tasks = []
-    for task in job.tasks:
+
+    def words(task: Task) -> list[str]:
         chosen = [] if task.devices.gpus is None else ["CUDA_VISIBLE_DEVICES"]
-        names = ["TF_CONFIG", *variables(job), *chosen]
-        words = [_USER, *(f"--env={name}" for name in names)]
-        words += gpu_words(job.cluster.section(DockerSettings).engine) if task.devices.gpus else []
-        words += [
-            mount(task.host.folder(source), target, readonly=readonly)
-            for source, target, readonly in _mounts(job.cluster)
+        found = [_USER, *(f"--env={name}" for name in ["TF_CONFIG", *variables(job), *chosen])]
+        found += gpu_words(job.cluster.section(DockerSettings).engine) if task.devices.gpus else []
+        return found + [
+            mount(task.host.folder(source), target)
+            for target, source in _folders(job.cluster).items()
             if needs(target, job.cluster.program, is_ps=task.task_type == "ps")
         ]
-        tasks.append(_with_command(job, task, "cifar10", words))
-    return replace(job, tasks=tuple(tasks))
+
+    return _in_containers(job, "cifar10", words)
 
 
 def line(task: Task) -> str:
@@ -204,27 +202,17 @@ def _folders(cluster: Cluster) -> dict[str, str]:
     return {DATA: settings.data or "data", OUTPUT: settings.output or "output"}
 
 
-def _mounts(cluster: Cluster) -> list[tuple[str, str, bool]]:
-    """Returns (host's folder, container's folder, read-only) for each mount."""
-    return [(source, target, target == DATA) for target, source in _folders(cluster).items()]
-
-
-def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Task:
-    """Returns a task that a container runs.
+def _in_containers(job: Job, prefix: str, words: Callable[[Task], Sequence[str]]) -> Job:
+    """Returns the job with tasks that containers run.
 
     Args:
-      job: the job.
-      task: the task as a process.
-      prefix: how the container's name begins.
-      words: the options that belong to this task alone. Variables are given by name: their values
-        are in the client's environment, so that no process list shows them.
+      job: the job, whose tasks are processes.
+      prefix: how the containers' names begin.
+      words: returns the options that belong to a task alone. Variables are given by name: their
+        values are in the client's environment, so that no process list shows them.
     """
     settings = job.cluster.section(DockerSettings)
-    argv = (
-        settings.engine,
-        "run",
-        *words,
-        f"--name={prefix}-{task.name.replace('/', '-')}",
+    alike = (
         "--rm",
         "--network=host",
         "--pull=never",  # a public registry may hold another image of this name
@@ -235,7 +223,12 @@ def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Ta
         posixpath.join(CODE, job.cluster.program or SCRIPT),
         *job.arguments,
     )
-    return replace(task, argv=argv)
+
+    def argv(task: Task) -> tuple[str, ...]:
+        name = f"--name={prefix}-{task.name.replace('/', '-')}"
+        return (settings.engine, "run", *words(task), name, *alike)
+
+    return replace(job, tasks=tuple(replace(task, argv=argv(task)) for task in job.tasks))
 
 
 def _for_a_shell(word: str) -> str:
