@@ -18,12 +18,12 @@ from launch.cluster.show import Document
 from launch.cluster.tasks import PACKAGES, Job, make_job, script_of
 from launch.connect.host_check import Checked
 from launch.errors import HostError
-from launch.record.result import Result, end_record
+from launch.record.result import Result
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import allowed_variables
 from launch.supervise.run_loop import stop_signals
-from launch.supervise.task_state import TaskState
+from launch.supervise.task_state import TaskState, status_of
 
 _SUBMIT_SECS = 60
 _LOOK_SECS = 0.5  # between two looks at what the job has written
@@ -49,7 +49,7 @@ class Slurm(Backend):
     def check(self, job: Job) -> Checked:
         """Returns what sbatch says about when and where the job would start."""
         allowed_variables(job.cluster.pass_environment)
-        words = ("sbatch", "--test-only", *script.options(job.cluster))
+        words = ("sbatch", "--test-only", *script.options(job.cluster)[0])
         done = ask(*words, given=script.batch_script(job))
         said = (done.stdout or done.stderr).strip()
         later = "Slurm chooses the nodes later: their code and data could not be looked at"
@@ -64,16 +64,15 @@ class Slurm(Backend):
                 file.touch(mode=0o600)  # only its owner may read it
             path.write_text(script.batch_script(job, root), encoding="utf-8")
         named = f"--job-name={_name(folder.run_id, job.cluster.name)}"
-        words = ["--parsable", named, f"--output={str(output).replace('%', '%%')}", "--export=ALL"]
+        # Options on the command line take precedence over the user's SBATCH_ variables.
+        words, *of_ps = script.options(job.cluster)
+        words += ["--parsable", named, f"--output={str(output).replace('%', '%%')}", "--export=ALL"]
+        words += [word for part in of_ps for word in (":", *part)]
         # The script holds no value of a variable: the job gets them from the environment of sbatch.
         # If this launcher runs in a Slurm job, the variables of that job must not get into it.
         kept = (n for n in os.environ if not n.startswith("SLURM_") or n == "SLURM_CONF")
         env = {**{name: os.environ[name] for name in kept}, **dict(job.cluster.environment)}
-        of_ps = script.ps_options(job.cluster)
-        words += [":", *of_ps] if of_ps else []
         words += [str(path), f"--run={folder.path.absolute()}"]
-        # Options on the command line take precedence over the user's SBATCH_ variables.
-        words = [*script.options(job.cluster), *words]
         done = ask("sbatch", *words, env=env, secs=_SUBMIT_SECS)
         return done.stdout.strip().split(";")[0]
 
@@ -93,8 +92,7 @@ class Slurm(Backend):
             goes_on = f"should this launcher end, it goes on: stop --run {folder.run_id}"
             display.note(f"{submitted.title}: submitted; {goes_on}")
             if not folder.status()["tasks"]:  # until the job writes its own
-                tasks = [vars(TaskState(task).row()) for task in job.tasks]
-                folder.write_status({"time": time.time(), **end_record(None), "tasks": tasks})
+                folder.write_status(status_of(map(TaskState, job.tasks)))
             watch = JobWatch(submitted, folder, display)
             while (result := watch.step(time.monotonic(), stops)) is None:
                 time.sleep(_LOOK_SECS)

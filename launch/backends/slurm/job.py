@@ -66,10 +66,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
         folder = folder or RunFolder.create(state_dir(), job)
         display = Display(writer(folder.output_log) if options.run else None, live=False)
-        try:
-            result = run_with_agents(job, folder, _transport(job.cluster), display)
-        finally:
-            display.close()
+        result = run_with_agents(job, folder, _transport(job.cluster), display)
         is_late = bool(warnings) and result.exit_code == 128 + signal.SIGTERM
         if is_late or result.cause is ExitReason.PLATFORM:
             shown = _shown()

@@ -113,9 +113,7 @@ def batch_script(job: Job, root: Path = ROOT) -> str:
     template = resources.files("launch.backends.slurm") / "templates" / "job.sbatch"
     return template.read_text("utf-8").format(
         options="\n#SBATCH hetjob\n".join(
-            "\n".join(f"#SBATCH {option}" for option in part)
-            for part in (options(cluster), ps_options(cluster))
-            if part
+            "\n".join(f"#SBATCH {option}" for option in part) for part in options(cluster)
         ),
         needs=f"# The shell that submits it must have set: {', '.join(needed)}\n" if needed else "",
         root=shlex.quote(str(root)),
@@ -126,11 +124,12 @@ def batch_script(job: Job, root: Path = ROOT) -> str:
     )
 
 
-def options(cluster: Cluster) -> list[str]:
-    """Returns the options for sbatch; with `ps:`, those of the trainers' nodes."""
+def options(cluster: Cluster) -> list[list[str]]:
+    """Returns the options for sbatch of each part of a job: the ps may have nodes of their own."""
     slurm = cluster.section(SlurmSettings)
-    hosts = [host for host in cluster.hosts if host.trains or not slurm.ps]
-    found = [f"--job-name={NAME}", *_resources(cluster, hosts, {})]
+    of_ps = [host for host in cluster.hosts if slurm.ps and not host.trains]
+    others = [host for host in cluster.hosts if host.trains or not slurm.ps]
+    found = [f"--job-name={NAME}", *_resources(cluster, others, {})]
     if slurm.exclusive:
         found.append("--exclusive")
     found.append("--requeue" if slurm.requeue else "--no-requeue")
@@ -139,14 +138,8 @@ def options(cluster: Cluster) -> list[str]:
     if slurm.time:
         warning_secs = min(warning_secs, seconds_of(slurm.time) // 2)
     found.append(f"--signal=B:USR1@{warning_secs}")
-    return [*found, "--open-mode=append", *slurm.options]
-
-
-def ps_options(cluster: Cluster) -> list[str]:
-    """Returns the options for the ps' own nodes; [] if they have none."""
-    slurm = cluster.section(SlurmSettings)
-    hosts = [host for host in cluster.hosts if slurm.ps and not host.trains]
-    return _resources(cluster, hosts, dict(slurm.ps)) if hosts else []
+    found += ["--open-mode=append", *slurm.options]
+    return [found, _resources(cluster, of_ps, dict(slurm.ps))] if of_ps else [found]
 
 
 def _resources(cluster: Cluster, hosts: Sequence[Host], own: Mapping[str, str]) -> list[str]:

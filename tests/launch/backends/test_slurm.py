@@ -25,7 +25,6 @@ from launch.backends.slurm.script import (
     batch_script,
     description,
     options,
-    ps_options,
     seconds_of,
 )
 from launch.cluster.host_list import ROOT, on_chosen_hosts
@@ -117,10 +116,11 @@ def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path)
     cluster = arranged(read(tmp_path, text.replace("{PS}", "{partition: cpu, nodes: 2}")))
     roles = [dict(host.roles) for host in cluster.hosts]
     assert roles == [{"master": 1}, {"worker": 1}, {"ps": 1}, {"ps": 1}]
-    assert options(cluster)[1:6] == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
-                                     "--gres=gpu:1", "--partition=gpu"]  # fmt: skip
-    assert ps_options(cluster) == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
-                                   "--partition=cpu", "--time=30"]  # fmt: skip
+    of_trainers, of_ps = options(cluster)
+    assert of_trainers[1:6] == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
+                                "--gres=gpu:1", "--partition=gpu"]  # fmt: skip
+    assert of_ps == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
+                     "--partition=cpu", "--time=30"]  # fmt: skip
     assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in batch_script(make_job(cluster))
     # The job itself, on its nodes, finds the same.
     assert arranged(read(tmp_path, description(cluster))).hosts == cluster.hosts
@@ -143,7 +143,7 @@ def test_settings_become_options(tmp_path: Path) -> None:
         "  time: 1:30:00\n  mem: 16G\n  cpus_per_task: 8\n  gpu_type: a100\n  exclusive: true\n"
         "  requeue: true\n  options: [--constraint=ib, --mail-type=END]\n",
     )
-    assert options(cluster) == [
+    assert options(cluster)[0] == [
         "--job-name=cifar10",
         "--nodes=1",
         "--ntasks-per-node=1",
@@ -166,8 +166,8 @@ def test_settings_become_options(tmp_path: Path) -> None:
 def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
     for time, secs in (("2", 60), ("90:30", 130), ("0:40", 20), ("0-0:1", 30)):
         cluster = slurm_cluster(settings={"slurm": SlurmSettings(time=time)})
-        assert f"--signal=B:USR1@{secs}" in options(cluster)
-    assert "--signal=B:USR1@20" in options(slurm_cluster(limits=Limits(stop_secs=5)))
+        assert f"--signal=B:USR1@{secs}" in options(cluster)[0]
+    assert "--signal=B:USR1@20" in options(slurm_cluster(limits=Limits(stop_secs=5)))[0]
 
 
 @pytest.mark.parametrize(
