@@ -84,9 +84,9 @@ class Kubernetes(Backend):
         comments = [f"#T {line}" for line in tfjob.splitlines()]
         return [Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
 
-    def tf_config(self, job: Job, task: Task) -> str:
-        """Returns the TF_CONFIG of the manifests, with the names of pods."""
-        return manifests.tf_config(job, task, manifests.NAME)
+    def addressed(self, job: Job) -> Job:
+        """Returns the job with the names of pods in TF_CONFIG, as in the manifests."""
+        return manifests.addressed(job, manifests.NAME)
 
     def plan_text(self, job: Job) -> str:
         """Returns the manifests, which have each task's TF_CONFIG."""
@@ -160,10 +160,9 @@ class Kubernetes(Backend):
         """Returns the record of a run in the namespace of the current context; None if none."""
         kubectl = connect(KubernetesSettings())
         record = JobObjects(kubectl, manifests.name_of(run_id)).record()
-        if record is None:
-            return None
-        place = {"context": kubectl.context, "namespace": kubectl.namespace}
-        return {**record, "kubernetes": {**record["kubernetes"], **place}}
+        if record is not None:  # another machine may call the cluster otherwise
+            record["kubernetes"] |= {"context": kubectl.context, "namespace": kubectl.namespace}
+        return record
 
     def job_of(self, record: Record) -> Optional[JobObjects]:
         """Returns the objects of a run; None if it ended before it reached the cluster."""

@@ -18,15 +18,17 @@ import json
 import math
 import posixpath
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Optional
 
 import yaml
 
+from launch.agent.containers import CODE, DATA, OUTPUT, needs
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.cluster.model import FIRST_PORT, Limits
-from launch.cluster.tasks import SCRIPT, Job, Task
+from launch.cluster.tasks import SCRIPT, Job, Task, with_tf_config
 
 Manifest = dict[str, Any]
 
@@ -41,7 +43,6 @@ _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
 # The operator's labels of pods; those of Jobs get the same ones, so that all are read in one way.
 JOB_NAME = "training.kubeflow.org/job-name"
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
-_WORKDIR = "/data"  # of the image
 _NODE_SECS = 15  # for nodes to end a pod after its grace period, and to report its end
 # The preStop hook of a ps waits while a trainer is connected to its port: at most for some seconds,
 # and at least for one, since a trainer may be between two connections. It looks at the kernel's
@@ -127,7 +128,7 @@ def tfjob(job: Job, name: str) -> Manifest:
 
 def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
     """Returns a Job for each task, by the task's name."""
-    return {task.name: _task_job(job, task, name) for task in job.tasks}
+    return {task.name: _task_job(job, task, name) for task in addressed(job, name).tasks}
 
 
 def _task_job(job: Job, task: Task, name: str) -> Manifest:
@@ -135,19 +136,17 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
     template = _pod_template(job, task, name, own)
     pod = template["spec"]
     pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
-    pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": tf_config(job, task, name)})
+    pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": task.tf_config})
     return made("Job", job, name, own, task_job=job_name(name, task.name), template=template)
 
 
-def tf_config(job: Job, task: Task, name: str) -> str:
-    """Returns the TF_CONFIG of a task's pod, with the names that the Service gives to pods."""
-    cluster: dict[str, list[str]] = {}
-    for member in job.tasks:
-        if member.task_type != "evaluator":
-            address = f"{_host_name(member.name)}.{name}:{_port(member)}"
-            cluster.setdefault(member.task_type, []).append(address)
-    place = {"type": task.task_type, "index": task.index}
-    return json.dumps({"cluster": cluster, "task": place, "environment": "cloud"})
+def addressed(job: Job, name: str) -> Job:
+    """Returns the job with the names that the Service gives to pods in TF_CONFIG."""
+
+    def address(task: Task) -> str:
+        return f"{_host_name(task.name)}.{name}:{_port(task)}"
+
+    return replace(job, tasks=with_tf_config(job.tasks, address))
 
 
 def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = None) -> Manifest:
@@ -161,7 +160,7 @@ def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = 
         resources = {"cpu": settings.ps_cpu or "1", "memory": settings.ps_memory or "2Gi"}
     if gpus:
         resources[settings.gpu] = str(gpus)
-    arguments = [posixpath.join(_WORKDIR, cluster.program or SCRIPT), *job.arguments]
+    arguments = [posixpath.join(CODE, cluster.program or SCRIPT), *job.arguments]
     secs = str(grace_secs("worker", cluster.limits))
     hold = ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]  # delays SIGTERM
     has_variables = cluster.environment or cluster.pass_environment
@@ -185,17 +184,10 @@ def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = 
         output=_volume("output", settings.output),
     )
     pod = found["spec"]
-    if not _has_volumes(job, task):
+    if not any(needs(target, cluster.program, is_ps=is_ps) for target in (DATA, OUTPUT)):
         del pod["volumes"][1:], pod["containers"][0]["volumeMounts"][1:]
     pod |= json.loads(settings.pod)
     return found
-
-
-def _has_volumes(job: Job, task: Task) -> bool:
-    """Returns whether a task needs the volumes: a ps reads nothing, but its script may be there."""
-    program = posixpath.join(_WORKDIR, job.cluster.program or "")
-    volumes = f"{_WORKDIR}/data/", f"{_WORKDIR}/output/"
-    return task.task_type != "ps" or program.startswith(volumes)
 
 
 def _volume(name: str, place: str) -> Manifest:

@@ -70,8 +70,8 @@ class Slurm(Backend):
         words += [word for part in of_ps for word in (":", *part)]
         # The script holds no value of a variable: the job gets them from the environment of sbatch.
         # If this launcher runs in a Slurm job, the variables of that job must not get into it.
-        kept = (n for n in os.environ if not n.startswith("SLURM_") or n == "SLURM_CONF")
-        env = {**{name: os.environ[name] for name in kept}, **dict(job.cluster.environment)}
+        env = {n: v for n, v in os.environ.items() if n[:6] != "SLURM_" or n == "SLURM_CONF"}
+        env |= dict(job.cluster.environment)
         words += [str(path), f"--run={folder.path.absolute()}"]
         done = ask("sbatch", *words, env=env, secs=_SUBMIT_SECS)
         return done.stdout.strip().split(";")[0]

@@ -43,12 +43,11 @@ _MOST_TIMEOUTS = 3  # in a row without a newer checkpoint
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs the job that standard input describes; returns its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    split = words.index("--")
     parser = argparse.ArgumentParser(prog="python -m launch.backends.slurm.job", allow_abbrev=False)
     parser.add_argument("--run", metavar="DIR", help="the run's folder; by default a new one")
     parser.add_argument("--environment", metavar="A,B", default="", help="variables for all tasks")
-    options = parser.parse_args(words[:split])
+    parser.add_argument("arguments", nargs="*", help="the training's, after `--`")
+    options = parser.parse_args(argv)
     warnings: list[int] = []
 
     def note(signum: int, _: Optional[FrameType]) -> None:
@@ -63,7 +62,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
                 folder.reserve_end()  # an earlier start of this job may have ended
         cluster = _on_its_nodes(arranged(read_cluster("/dev/stdin", BACKENDS)))
         values = allowed_variables([name for name in options.environment.split(",") if name])
-        job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
+        job = make_job(replace(cluster, environment=tuple(values.items())), options.arguments)
         folder = folder or RunFolder.create(state_dir(), job)
         display = Display(writer(folder.output_log) if options.run else None, live=False)
         result = run_with_agents(job, folder, _transport(job.cluster), display)
