@@ -121,14 +121,12 @@ def _as_created(job: dict[str, Any]) -> dict[str, Any]:
     def kept(found: dict[str, Any], *keys: str) -> dict[str, Any]:
         return {key: found[key] for key in keys if key in found}
 
-    template = job["spec"]["template"]
-    labels = template["metadata"]["labels"].items()
-    own = {name: value for name, value in labels if not _ADDED_LABEL.match(name)}
-    template = {**template, "metadata": {**template["metadata"], "labels": own}}
-    spec = kept(job["spec"], "completions", "backoffLimit", "ttlSecondsAfterFinished")
+    of_pod = job["spec"]["template"]["metadata"]
+    labels = of_pod["labels"].items()
+    of_pod["labels"] = {name: value for name, value in labels if not _ADDED_LABEL.match(name)}
+    spec = kept(job["spec"], "completions", "backoffLimit", "ttlSecondsAfterFinished", "template")
     metadata = kept(job["metadata"], "name", "labels", "annotations")
-    kind = {"apiVersion": job["apiVersion"], "kind": job["kind"]}
-    return {**kind, "metadata": metadata, "spec": {**spec, "template": template}}
+    return {**kept(job, "apiVersion", "kind"), "metadata": metadata, "spec": spec}
 
 
 def read_refusals(found: str) -> dict[str, str]:
@@ -139,12 +137,8 @@ def read_refusals(found: str) -> dict[str, str]:
     """
     with items_of(found) as items:
         # The pod that was refused has another name each time.
-        return {
-            str(event["involvedObject"]["name"]): _text(
-                event["message"].rpartition("forbidden: ")[2]
-            )
-            for event in items
-        }
+        told = {str(event["involvedObject"]["name"]): event["message"] for event in items}
+        return {name: _text(words.rpartition("forbidden: ")[2]) for name, words in told.items()}
 
 
 @contextmanager
@@ -214,9 +208,9 @@ def _condition(found: dict[str, Any], value: str, kind: str = "") -> dict[str, A
 def _exit_words(ended: Optional[dict[str, Any]]) -> str:
     if ended is None:
         return ""
-    words = f"exit code {ended['exitCode']}"
-    is_plain = ended.get("reason") in (None, "Error", "Completed")
-    return words if is_plain else f"{words}, {_words({'reason': ended['reason']})}"
+    reason = ended.get("reason")
+    more = "" if reason in (None, "Error", "Completed") else f", {_words({'reason': reason})}"
+    return f"exit code {ended['exitCode']}{more}"
 
 
 def _words(found: dict[str, Any]) -> str:

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from launch.backends.registry import BACKENDS
+from launch.backends.slurm import backend as slurm_backend
 from launch.backends.slurm import job as slurm_job
-from launch.backends.slurm import job_watch
-from launch.backends.slurm.backend import Slurm
+from launch.backends.slurm.backend import JobWatch, Slurm, how_it_ended
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
-from launch.backends.slurm.job_watch import JobWatch, how_it_ended
 from launch.backends.slurm.scheduler import JobState, SlurmJob, state_of
 from launch.backends.slurm.script import (
     SlurmSettings,
@@ -202,7 +201,7 @@ def test_cores_per_node_are_read_as_slurm_writes_them() -> None:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
-    monkeypatch.setattr(job_watch, "HURRY_SECS", 0.05)
+    monkeypatch.setattr(slurm_backend, "HURRY_SECS", 0.05)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
