@@ -4,7 +4,6 @@ from typing import ClassVar, Optional, Protocol
 
 from launch.cluster import show
 from launch.cluster.model import BackendFacts
-from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.connect.agent_client import reap
 from launch.connect.host_check import Checked, HostNeeds, examine
@@ -49,7 +48,7 @@ class Backend(BackendFacts):
         """Whether a job survives its launcher, since a scheduler runs it rather than agents."""
         return self.transport is None
 
-    def plan(self, job: Job) -> list[Document]:
+    def plan(self, job: Job) -> list[show.Document]:
         """Returns shell lines, scripts or manifests that run the job by hand.
 
         Changes nothing, and contacts neither hosts nor schedulers.

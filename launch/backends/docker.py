@@ -26,7 +26,6 @@ from launch.backends.base import Backend
 from launch.cluster import show
 from launch.cluster.host_list import is_this_machine
 from launch.cluster.model import COMMAND_NAME, Cluster, Host
-from launch.cluster.show import Document, variables
 from launch.cluster.tasks import SCRIPT, Job, Task, folder_of
 from launch.cluster.yaml_section import matching, option, setting, yes_or_no
 from launch.connect.host_check import HostNeeds
@@ -47,8 +46,7 @@ _OURS = (
     "user"
 )
 
-_USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
-_USER = f"--user={_USER_IDS}"
+_USER = '--user="$(id -u):$(id -g)"'  # filled in by the shell that runs the line
 # What training can do without. Programs of the user's own may need some of it: `restricted: false`.
 _HARDENING = (
     "--cap-drop=ALL",
@@ -106,7 +104,7 @@ class Docker(Backend):
     transport = replace(ssh.TRANSPORT, command=_command, explain=_explain)
     is_checked_first = True
 
-    def plan(self, job: Job) -> list[Document]:
+    def plan(self, job: Job) -> list[show.Document]:
         """Returns for each host a line that makes its output folder, and runs its containers."""
         output = _folders(job.cluster)[OUTPUT]
         return show.shell_documents(
@@ -142,7 +140,7 @@ class Docker(Backend):
 
 def for_agents(job: Job, run_id: str) -> Job:
     """Returns the job with commands to which agents add the options that depend on the host."""
-    names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *variables(job)]
+    names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *show.variables(job)]
     words = [f"--env={name}" for name in names]
     return _in_containers(job, run_id, lambda task: words)
 
@@ -157,7 +155,7 @@ def planned(job: Job) -> Job:
 
     def words(task: Task) -> list[str]:
         chosen = [] if task.devices.gpus is None else ["CUDA_VISIBLE_DEVICES"]
-        found = [_USER, *(f"--env={name}" for name in ["TF_CONFIG", *variables(job), *chosen])]
+        found = [_USER, *(f"--env={name}" for name in ["TF_CONFIG", *show.variables(job), *chosen])]
         found += gpu_words(job.cluster.section(DockerSettings).engine) if task.devices.gpus else []
         return found + [
             mount(task.host.folder(source), target)
@@ -234,7 +232,7 @@ def _in_containers(job: Job, prefix: str, words: Callable[[Task], Sequence[str]]
 def _for_a_shell(word: str) -> str:
     """Quotes a word, but lets the shell expand the user's ids and home, which no engine does."""
     if word == _USER:
-        return f'--user="{_USER_IDS}"'
+        return word
     before, home, path = word.partition("~/")
     if home and before in ("", "--mount=type=bind,source="):
         return before + show.quoted_path(f"~/{path}")

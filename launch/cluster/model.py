@@ -104,6 +104,11 @@ class Host:
         """Returns the number of this host's tasks of these types."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
 
+    @property
+    def login(self) -> str:
+        """The host's name for ssh, as `USER@NAME` or `NAME`."""
+        return f"{self.user}@{self.name}" if self.user else self.name
+
     def named(self, word: str) -> "Host":
         """Returns a copy with the name, and the user if given, of NAME or USER@NAME.
 

@@ -69,6 +69,11 @@ class Kubectl:
             raise self.error(done.stderr)
         return done.stdout
 
+    def create(self, items: Sequence[Manifest], *words: str, secs: float = _TIMEOUT_SECS) -> str:
+        """Creates objects; returns what kubectl prints; see `__call__`."""
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        return self("create", *words, "--filename=-", given=listed, timeout_secs=secs)
+
     def missing_rights(self) -> list[str]:
         """Returns the rights of the Role in docs/launch.md that the user lacks.
 
@@ -229,8 +234,7 @@ class JobObjects:
         await_end(left, _END_SECS)
         return [f"{name}: deleted" for name in found]
 
-    def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:
+    def _create(self, owned: Sequence[Manifest], secs: float) -> None:
         owners = {"ownerReferences": [self.owner]}
         items = [{**item, "metadata": {**item["metadata"], **owners}} for item in owned]
-        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-        self.kubectl("create", "--filename=-", given=listed, timeout_secs=timeout_secs)
+        self.kubectl.create(items, secs=secs)

@@ -100,8 +100,15 @@ def planned(job: Job) -> list[Manifest]:
     return [made(kind, job, NAME) for kind in SHARED] + [*task_jobs(job, NAME).values()]
 
 
-def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
-    """Returns a Secret with the variables that every task gets; no plan contains it."""
+def secret(job: Job, name: str, allowed: Mapping[str, str]) -> Manifest:
+    """Returns a Secret with the variables that every task gets; no plan contains it.
+
+    Args:
+      job: the job.
+      name: the name of the job in the cluster.
+      allowed: the values of the variables in `pass_environment`.
+    """
+    values = {**dict(job.cluster.environment), **allowed}
     return made("Secret", job, name, secret=secret_name(name), variables=values)
 
 

@@ -17,7 +17,6 @@ from typing import Optional
 from launch.backends.base import Backend
 from launch.backends.slurm import script
 from launch.backends.slurm.scheduler import CANCEL, JobState, SlurmJob, ask
-from launch.backends.slurm.script import NAME, SlurmSettings
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import FREE_PORTS, Cluster
 from launch.cluster.show import Document
@@ -44,7 +43,7 @@ class Slurm(Backend):
     """Runs all tasks in one batch job of Slurm, which goes on without its launcher."""
 
     name = "slurm"
-    settings = SlurmSettings
+    settings = script.SlurmSettings
     chooses_hosts = True
     default_ports = FREE_PORTS
     job_writes_log = True
@@ -55,7 +54,7 @@ class Slurm(Backend):
 
     def plan(self, job: Job) -> list[Document]:
         """Returns the batch script."""
-        return [Document(f"{NAME}.sbatch", script.batch_script(job))]
+        return [Document(f"{script.NAME}.sbatch", script.batch_script(job))]
 
     def check(self, job: Job) -> Checked:
         """Returns what sbatch says about when and where the job would start."""
@@ -69,7 +68,7 @@ class Slurm(Backend):
     def submit(self, job: Job, folder: RunFolder, root: Path = ROOT) -> str:
         """Submits the batch script, with the variables that the tasks get; returns the job's id."""
         allowed_variables(job.cluster.pass_environment)
-        path, output = folder.path / f"{NAME}.sbatch", output_path(folder)
+        path, output = folder.path / f"{script.NAME}.sbatch", output_path(folder)
         with folder.writes():
             for file in (path, output):
                 file.touch(mode=0o600)  # only its owner may read it
@@ -126,7 +125,7 @@ def _with_snapshot(job: Job, folder: RunFolder, display: Display) -> tuple[Job, 
     """
     cluster, root = job.cluster, folder.path.absolute() / "code"
     workdir, program = Path(cluster.hosts[0].workdir).expanduser(), script_of(cluster)
-    if program is None or not cluster.section(SlurmSettings).snapshot:
+    if program is None or not cluster.section(script.SlurmSettings).snapshot:
         return job, ROOT
     if not (workdir / program).is_file():
         why = f"{workdir} has no {program} here, so the job runs what is there when it starts"
@@ -147,7 +146,7 @@ def _with_snapshot(job: Job, folder: RunFolder, display: Display) -> tuple[Job, 
 
 
 def _name(run_id: str, name: Optional[str]) -> str:
-    return f"{name or NAME}-{run_id}"
+    return f"{name or script.NAME}-{run_id}"
 
 
 def output_path(folder: RunFolder) -> Path:
