@@ -17,6 +17,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Optional
 
 from launch.agent.containers import CODE, DATA, OUTPUT, gpu_words, mount, needs
@@ -128,14 +129,9 @@ class Docker(Backend):
         """Runs a container for each task, under an agent on each host."""
         engine = job.cluster.section(DockerSettings).engine
         folder.add(engine=engine)
-        return run_with_agents(
-            job,
-            folder,
-            self.transport,
-            display,
-            adapt=lambda ready: for_agents(ready, folder.run_id),
-            containers={"engine": engine, "mounts": [*_folders(job.cluster).items()]},
-        )
+        containers = {"engine": engine, "mounts": [*_folders(job.cluster).items()]}
+        adapt = partial(for_agents, run_id=folder.run_id)
+        return run_with_agents(job, folder, self.transport, display, adapt, containers)
 
 
 def for_agents(job: Job, run_id: str) -> Job:

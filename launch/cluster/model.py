@@ -140,6 +140,7 @@ class BackendFacts:
         file.
       chooses_hosts: whether the backend chooses the hosts; users then give only the number of
         tasks of each type.
+      tasks_share_hosts: whether several tasks may get one of the hosts that the backend chooses.
       is_this_machine: whether the backend runs all tasks on the launcher's machine.
       has_image: whether tasks run in an image, which has its own Python and code.
       default_ports: the ports of a cluster whose description gives none.
@@ -149,14 +150,11 @@ class BackendFacts:
 
     name: ClassVar[str]
     chooses_hosts: ClassVar[bool] = False
+    tasks_share_hosts: ClassVar[bool] = True
     is_this_machine: ClassVar[bool] = False
     has_image: ClassVar[bool] = False
     default_ports: ClassVar[int] = FIRST_PORT
     settings: ClassVar[Optional[type]] = None
-
-    def num_hosts(self, num_tasks: int, num_trainers: int, asked: Optional[int]) -> int:
-        """Returns over how many hosts a scheduler distributes tasks; `asked` is what users gave."""
-        return asked or max(1, num_trainers)
 
     def arranged(self, cluster: "Cluster") -> "Cluster":
         """Returns the cluster with its tasks on the hosts that the backend's settings ask for."""

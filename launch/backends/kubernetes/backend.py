@@ -28,7 +28,7 @@ from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Job, Task, with_token
 from launch.connect.host_check import Checked
 from launch.connect.tools import await_end
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError
 from launch.record.result import ExitReason, Result
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
@@ -55,15 +55,9 @@ class Kubernetes(Backend):
 
     name = "kubernetes"
     chooses_hosts = True
+    tasks_share_hosts = False
     has_image = True
     settings = KubernetesSettings
-
-    def num_hosts(self, num_tasks: int, num_trainers: int, asked: Optional[int]) -> int:
-        """Returns the number of tasks: each gets a pod."""
-        if asked is not None:
-            words = "kubernetes chooses nodes itself, a pod for each task; leave them out"
-            raise LaunchError(words)
-        return num_tasks
 
     def plan(self, job: Job) -> list[show.Document]:
         """Returns the manifests for `kubectl apply -f -`, without the values of variables.

@@ -84,13 +84,12 @@ def made(
     """
     settings = job.cluster.section(KubernetesSettings)
     own = {"app.kubernetes.io/name": NAME, _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
-    deadline = settings.deadline_secs
     shared = {
         **vars(settings),
         "name": name,
         "labels": {**dict(settings.labels), **own, **(labels or {})},
         "annotations": dict(settings.annotations),
-        "deadline_secs": None if deadline is None else math.ceil(deadline),
+        "deadline_secs": settings.deadline_secs and math.ceil(settings.deadline_secs),
     }
     return dict(_filled(_templates()[kind], {**shared, **values}))
 
@@ -161,10 +160,9 @@ def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = 
     settings, cluster = job.cluster.section(KubernetesSettings), job.cluster
     is_ps = task.task_type == "ps"
     gpus = 0 if is_ps else cluster.gpus_per_task or 0
-    # The fast recipe has reached 5.1 GiB on 2 cores.
-    resources = {"cpu": settings.cpu or "2", "memory": settings.memory or "8Gi"}
+    resources = {"cpu": settings.cpu, "memory": settings.memory}
     if is_ps:
-        resources = {"cpu": settings.ps_cpu or "1", "memory": settings.ps_memory or "2Gi"}
+        resources = {"cpu": settings.ps_cpu, "memory": settings.ps_memory}
     if gpus:
         resources[settings.gpu] = str(gpus)
     arguments = [posixpath.join(CODE, cluster.program or SCRIPT), *job.arguments]

@@ -254,9 +254,7 @@ def how_it_ended(title: str, ended: JobState, said: Optional[Result], output: Pa
     log = f"  log: {output}"
     if not lines:
         log += " is empty or not there; do the nodes share that folder? see --state-dir"
-    return Result(
-        124 if ended.cause is ExitReason.TIME_LIMIT else ended.exit_code or 1,
-        f"{title}: {why}",
-        details=(*(f"  | {line}" for line in lines[-_LAST_LINES:]), log),
-        cause=ended.cause or ExitReason.TASK_FAILED,
-    )
+    details = (*(f"  | {line}" for line in lines[-_LAST_LINES:]), log)
+    code = 124 if ended.cause is ExitReason.TIME_LIMIT else ended.exit_code or 1
+    cause = ended.cause or ExitReason.TASK_FAILED
+    return Result(code, f"{title}: {why}", details=details, cause=cause)
