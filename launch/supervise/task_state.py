@@ -64,9 +64,8 @@ class TaskState:
             if step:
                 self.step, self.progress, has_stepped = step, line, True
             elif validated := _VALIDATED.search(line):  # between two reports of progress
-                self.step = (
-                    read_step(f"step {validated[1]}/{self.step.partition('/')[2]}") or self.step
-                )
+                total = self.step.partition("/")[2]
+                self.step = read_step(f"step {validated[1]}/{total}") or self.step
         return has_stepped
 
     def row(self) -> Row:
