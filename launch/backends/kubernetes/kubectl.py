@@ -161,7 +161,7 @@ class JobObjects:
 
     def rejoin(self) -> dict[str, Manifest]:
         """Returns the manifests of the Jobs in the cluster, by their tasks; HostError if none."""
-        owners, jobs = state.read_jobs(self._get("services,jobs.batch"))
+        owners, jobs = state.read_jobs(self._get("services,jobs.batch", secs=_TIMEOUT_SECS))
         if not owners:
             raise HostError(f"{self.title} is not in namespace {self.kubectl.namespace} any more")
         self._own(owners[0])
@@ -195,9 +195,9 @@ class JobObjects:
         """Asks for the state of the job and of its pods; HostError if kubectl failed."""
         return state.read_poll(self._get("pods,jobs.batch,services"))
 
-    def _get(self, kinds: str, chosen: str = "") -> str:
+    def _get(self, kinds: str, chosen: str = "", secs: float = _CALL_SECS) -> str:
         words = ("get", kinds, chosen or selector(self.name), "--output=json")
-        return self.kubectl(*words, timeout_secs=_CALL_SECS)
+        return self.kubectl(*words, timeout_secs=secs)
 
     def delete(self, kinds: str = "services", *words: str) -> None:
         """Deletes the job, and with it its pods; or its objects of other kinds alone.

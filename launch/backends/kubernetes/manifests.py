@@ -129,7 +129,7 @@ def tfjob(job: Job, name: str) -> Manifest:
     # An evaluator still evaluates after the chief has ended; then it and the ps end by themselves.
     # Without an evaluator, the operator may delete the pods that still run.
     policy = "None" if "evaluator" in first else "Running"
-    return made("TFJob", job, name, clean=policy, restarts=restarts or None, replicas=replicas)
+    return made("TFJob", job, name, clean_pods=policy, restarts=restarts or None, replicas=replicas)
 
 
 def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
