@@ -21,8 +21,9 @@ from launch.cluster.host_list import ROOT
 from launch.cluster.model import FREE_PORTS, Cluster
 from launch.cluster.show import Document
 from launch.cluster.tasks import PACKAGES, Job, make_job, script_of
+from launch.cluster.yaml_section import whole
 from launch.connect.host_check import Checked
-from launch.errors import HostError
+from launch.errors import HostError, LaunchError
 from launch.record.output import LogReader
 from launch.record.result import ExitReason, Result
 from launch.record.run_folder import Record, RunFolder
@@ -49,8 +50,23 @@ class Slurm(Backend):
     job_writes_log = True
 
     def arranged(self, cluster: Cluster) -> Cluster:
-        """Returns the cluster with the ps on nodes of their own if `ps:` asks for such nodes."""
-        return script.arranged(cluster)
+        """Returns the cluster with the ps on nodes of their own, if `ps:` asks for such nodes."""
+        of_ps, num_ps = dict(cluster.section(script.SlurmSettings).ps), cluster.count("ps")
+        if not of_ps or not num_ps:
+            return cluster
+        try:
+            num_nodes = whole(1, num_ps)(of_ps.get("nodes", "1"))
+        except LaunchError as error:
+            raise LaunchError(f"slurm.ps: nodes {error}") from None
+        hosts = [
+            replace(host, roles=tuple(role for role in host.roles if role[0] != "ps"))
+            for host in cluster.hosts
+            if host.trains
+        ]
+        for i in range(num_nodes):
+            name, roles = f"node{len(hosts)}", (("ps", len(range(i, num_ps, num_nodes))),)
+            hosts.append(replace(hosts[0], name=name, address=name, roles=roles, gpus=0))
+        return replace(cluster, hosts=tuple(hosts))
 
     def plan(self, job: Job) -> list[Document]:
         """Returns the batch script."""

@@ -22,7 +22,6 @@ from typing import Optional
 
 from launch.backends.registry import BACKENDS
 from launch.backends.slurm import scheduler
-from launch.backends.slurm.script import arranged
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import expand
 from launch.cluster.model import Cluster, Host
@@ -60,7 +59,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if folder is not None:
             with contextlib.suppress(OSError):
                 folder.reserve_end()  # an earlier start of this job may have ended
-        cluster = _on_its_nodes(arranged(read_cluster("/dev/stdin", BACKENDS)))
+        described = read_cluster("/dev/stdin", BACKENDS)
+        cluster = _on_its_nodes(BACKENDS["slurm"].arranged(described))
         values = allowed_variables([name for name in options.environment.split(",") if name])
         job = make_job(replace(cluster, environment=tuple(values.items())), options.arguments)
         folder = folder or RunFolder.create(state_dir(), job)

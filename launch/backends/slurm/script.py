@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Optional
@@ -28,7 +28,6 @@ from launch.cluster.model import TASK_TYPES, TRAINERS, Cluster, Host
 from launch.cluster.show import quoted_path, variables
 from launch.cluster.tasks import Job
 from launch.cluster.yaml_section import matching, option, setting, whole, yes_or_no
-from launch.errors import LaunchError
 
 NAME = "cifar10"
 _SAVE_SECS = 10  # on top of the time that tasks get to stop, for messages to the nodes
@@ -83,26 +82,6 @@ class SlurmSettings:
     ps: tuple[tuple[str, str], ...] = setting((), _NAME, key_rule=matching(_OF_PS, _OF_PS))
     snapshot: bool = setting(True, yes_or_no)
     options: tuple[str, ...] = setting((), option(r"[A-Za-z0-9_.,:;/+@%&|*\[\]()!=-]", _OURS))
-
-
-def arranged(cluster: Cluster) -> Cluster:
-    """Returns the cluster with the ps on nodes of their own, if `ps:` asks for such nodes."""
-    of_ps, num_ps = dict(cluster.section(SlurmSettings).ps), cluster.count("ps")
-    if not of_ps or not num_ps:
-        return cluster
-    try:
-        num_nodes = whole(1, num_ps)(of_ps.get("nodes", "1"))
-    except LaunchError as error:
-        raise LaunchError(f"slurm.ps: nodes {error}") from None
-    hosts = [
-        replace(host, roles=tuple(role for role in host.roles if role[0] != "ps"))
-        for host in cluster.hosts
-        if host.trains
-    ]
-    for i in range(num_nodes):
-        name, roles = f"node{len(hosts)}", (("ps", len(range(i, num_ps, num_nodes))),)
-        hosts.append(replace(hosts[0], name=name, address=name, roles=roles, gpus=0))
-    return replace(cluster, hosts=tuple(hosts))
 
 
 def batch_script(job: Job, root: Path = ROOT) -> str:

@@ -20,7 +20,6 @@ from launch.backends.slurm.job import main as run_job
 from launch.backends.slurm.scheduler import JobState, SlurmJob, state_of
 from launch.backends.slurm.script import (
     SlurmSettings,
-    arranged,
     batch_script,
     description,
     options,
@@ -112,7 +111,7 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
 
 def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path) -> None:
     text = f"{TASKS}gpus_per_task: 1\nslurm: {{partition: gpu, time: 30, ps: {{PS}}}}\n"
-    cluster = arranged(read(tmp_path, text.replace("{PS}", "{partition: cpu, nodes: 2}")))
+    cluster = Slurm().arranged(read(tmp_path, text.replace("{PS}", "{partition: cpu, nodes: 2}")))
     roles = [dict(host.roles) for host in cluster.hosts]
     assert roles == [{"master": 1}, {"worker": 1}, {"ps": 1}, {"ps": 1}]
     of_trainers, of_ps = options(cluster)
@@ -122,9 +121,9 @@ def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path)
                      "--partition=cpu", "--time=30"]  # fmt: skip
     assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in batch_script(make_job(cluster))
     # The job itself, on its nodes, finds the same.
-    assert arranged(read(tmp_path, description(cluster))).hosts == cluster.hosts
+    assert Slurm().arranged(read(tmp_path, description(cluster))).hosts == cluster.hosts
     with pytest.raises(LaunchError, match="^slurm.ps: nodes must be a whole number from 1 to 2, g"):
-        arranged(read(tmp_path, text.replace("{PS}", "{nodes: 3}")))
+        Slurm().arranged(read(tmp_path, text.replace("{PS}", "{nodes: 3}")))
 
 
 def test_values_of_variables_are_not_in_the_script() -> None:
