@@ -31,9 +31,9 @@ exec "$0" "$@"
 """
 
 
-def mount(source: str, target: str, *, readonly: bool) -> str:
+def mount(source: str, target: str) -> str:
     """Returns the option that mounts a host folder, which must exist (unlike with `--volume`)."""
-    return f"--mount=type=bind,source={source},target={target}{',readonly' * readonly}"
+    return f"--mount=type=bind,source={source},target={target}{',readonly' * (target == DATA)}"
 
 
 def needs(target: str, script: Optional[str], *, is_ps: bool) -> bool:
@@ -56,11 +56,11 @@ class Containers:
 
     Args:
       engine: `docker`, `podman`, or a path to one of them.
-      mounts: (folder on this host, path in the container, whether it is read-only) tuples; every
-        task except a ps gets these mounts; see `needs`.
+      mounts: (path in the container, folder on this host) pairs; every task except a ps gets these
+        mounts, DATA to read only; see `needs`.
     """
 
-    def __init__(self, engine: str, mounts: Sequence[tuple[str, str, bool]] = ()) -> None:
+    def __init__(self, engine: str, mounts: Sequence[tuple[str, str]] = ()) -> None:
         self.engine = engine
         self._mounts = mounts
 
@@ -90,8 +90,8 @@ class Containers:
         if order["gpus"] or (order["gpus"] is None and gpus_here()):
             words += gpu_words(self.engine)
         words += [
-            mount(_folder(order["cwd"], source, readonly), target, readonly=readonly)
-            for source, target, readonly in self._mounts
+            mount(_folder(order["cwd"], source, target), target)
+            for target, source in self._mounts
             if needs(target, order.get("script"), is_ps=order["last"])
         ]
         engine, run, *rest = order["argv"]
@@ -174,10 +174,10 @@ def _filters(labels: dict[str, str]) -> list[str]:
     return [f"--filter=label={name}={value}" for name, value in labels.items()]
 
 
-def _folder(cwd: str, path: str, readonly: bool) -> str:
-    """Returns the absolute path of a folder to mount; creates it unless it is read-only."""
+def _folder(cwd: str, path: str, target: str) -> str:
+    """Returns the absolute path of a folder to mount; creates it unless it has the records."""
     folder = os.path.join(os.path.expanduser(cwd), os.path.expanduser(path))
-    if not readonly:
+    if target != DATA:
         os.makedirs(folder, exist_ok=True)
     elif not os.path.isdir(folder):
         raise OSError(f"{folder} does not exist; set docker.data to the folder with the records")

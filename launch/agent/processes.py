@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Optional
+from typing import Any, Optional
 
 # Labels: environment variables with the run, the host and the task. Child processes inherit them.
 RUN, HOST, TASK = "LAUNCH_RUN_ID", "LAUNCH_HOST", "LAUNCH_TASK"
@@ -44,16 +44,8 @@ def execute(
     """
     deadline = time.monotonic() + timeout_secs
     found, has_ended, to_write = (b"", b""), False, given.encode()
-    with subprocess.Popen(
-        argv,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=cwd,
-        env=env,
-        start_new_session=True,  # Ctrl-C does not reach it
-        preexec_fn=partial(die_with, os.getpid()),
-    ) as process:
+    pipe = subprocess.PIPE
+    with start_child(argv, stdin=pipe, stderr=pipe, cwd=cwd, env=env) as process:
         try:
             while not has_ended:
                 if sum(map(len, found)) > _MOST:
@@ -73,11 +65,29 @@ def execute(
     return subprocess.CompletedProcess(argv, process.returncode, *texts)
 
 
-def die_with(parent: int) -> None:
-    """Makes the kernel kill this process when its parent ends, even if SIGKILL ended the parent."""
+def start_child(
+    argv: Sequence[str], prepare: Optional[Callable[[], object]] = None, **options: Any
+) -> "subprocess.Popen[bytes]":
+    """Starts a process, in a session of its own: Ctrl-C does not reach it. Its output is a pipe.
+
+    The kernel kills it once the thread that starts it has ended, even by SIGKILL.
+
+    Args:
+      argv: the command.
+      prepare: a function that the process calls before the command; None for none.
+      **options: further arguments of `subprocess.Popen`.
+    """
+    begin = partial(_begin, os.getpid(), prepare)
+    options.update(stdout=subprocess.PIPE, start_new_session=True, preexec_fn=begin)
+    return subprocess.Popen(argv, **options)
+
+
+def _begin(parent: int, prepare: Optional[Callable[[], object]]) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)  # the parent ended before prctl
+    if prepare is not None:
+        prepare()
 
 
 def labelled(**labels: str) -> list[int]:

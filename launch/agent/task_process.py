@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Optional
 
 from launch.agent import processes
@@ -189,24 +190,10 @@ def _spawn(
     argv: list[str], cwd: str, env: dict[str, str], share: Optional[Sequence[int]]
 ) -> "subprocess.Popen[bytes]":
     cores = part(sorted(os.sched_getaffinity(0)), share) if share else None
-    agent = os.getpid()
-
-    def prepare() -> None:
-        processes.die_with(agent)
-        if cores:
-            os.sched_setaffinity(0, cores)
-
+    pin = partial(os.sched_setaffinity, 0, cores) if cores else None
+    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     try:
-        return subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=prepare,
-        )
+        return processes.start_child(argv, pin, cwd=cwd, env=env, **streams)
     except FileNotFoundError as error:  # the folder or the Python
         hint = "make it, or name another with --workdir or --python"
         raise OSError(f"{error.filename} does not exist; {hint}") from None

@@ -4,8 +4,7 @@ from typing import ClassVar, Optional, Protocol
 
 from launch.cluster import show
 from launch.cluster.model import BackendFacts
-from launch.cluster.show import Document
-from launch.cluster.tasks import Job, Task
+from launch.cluster.tasks import Job
 from launch.connect.agent_client import reap
 from launch.connect.host_check import Checked, HostNeeds, examine
 from launch.connect.link import Transport
@@ -49,7 +48,7 @@ class Backend(BackendFacts):
         """Whether a job survives its launcher, since a scheduler runs it rather than agents."""
         return self.transport is None
 
-    def plan(self, job: Job) -> list[Document]:
+    def plan(self, job: Job) -> list[show.Document]:
         """Returns shell lines, scripts or manifests that run the job by hand.
 
         Changes nothing, and contacts neither hosts nor schedulers.
@@ -59,9 +58,9 @@ class Backend(BackendFacts):
         """
         return show.shell_documents(job)
 
-    def tf_config(self, job: Job, task: Task) -> str:
-        """Returns the TF_CONFIG that a task gets, as far as it is known before the start."""
-        return task.tf_config
+    def addressed(self, job: Job) -> Job:
+        """Returns the job with the TF_CONFIG that its tasks get, as far as it is known before."""
+        return job
 
     def plan_text(self, job: Job) -> str:
         """Returns the plan for people: what is submitted, or a description of every task."""

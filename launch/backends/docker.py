@@ -15,8 +15,9 @@ docker:                           # each key is optional; lines show the default
 import posixpath
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Optional
 
 from launch.agent.containers import CODE, DATA, OUTPUT, gpu_words, mount, needs
@@ -26,7 +27,6 @@ from launch.backends.base import Backend
 from launch.cluster import show
 from launch.cluster.host_list import is_this_machine
 from launch.cluster.model import COMMAND_NAME, Cluster, Host
-from launch.cluster.show import Document, variables
 from launch.cluster.tasks import SCRIPT, Job, Task, folder_of
 from launch.cluster.yaml_section import matching, option, setting, yes_or_no
 from launch.connect.host_check import HostNeeds
@@ -47,8 +47,7 @@ _OURS = (
     "user"
 )
 
-_USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
-_USER = f"--user={_USER_IDS}"
+_USER = '--user="$(id -u):$(id -g)"'  # filled in by the shell that runs the line
 # What training can do without. Programs of the user's own may need some of it: `restricted: false`.
 _HARDENING = (
     "--cap-drop=ALL",
@@ -106,7 +105,7 @@ class Docker(Backend):
     transport = replace(ssh.TRANSPORT, command=_command, explain=_explain)
     is_checked_first = True
 
-    def plan(self, job: Job) -> list[Document]:
+    def plan(self, job: Job) -> list[show.Document]:
         """Returns for each host a line that makes its output folder, and runs its containers."""
         output = _folders(job.cluster)[OUTPUT]
         return show.shell_documents(
@@ -128,24 +127,18 @@ class Docker(Backend):
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Runs a container for each task, under an agent on each host."""
-        checked_folders(job)
         engine = job.cluster.section(DockerSettings).engine
         folder.add(engine=engine)
-        return run_with_agents(
-            job,
-            folder,
-            self.transport,
-            display,
-            adapt=lambda ready: for_agents(ready, folder.run_id),
-            containers={"engine": engine, "mounts": _mounts(job.cluster)},
-        )
+        containers = {"engine": engine, "mounts": [*_folders(job.cluster).items()]}
+        adapt = partial(for_agents, run_id=folder.run_id)
+        return run_with_agents(job, folder, self.transport, display, adapt, containers)
 
 
 def for_agents(job: Job, run_id: str) -> Job:
     """Returns the job with commands to which agents add the options that depend on the host."""
-    names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *variables(job)]
+    names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *show.variables(job)]
     words = [f"--env={name}" for name in names]
-    return replace(job, tasks=tuple(_with_command(job, task, run_id, words) for task in job.tasks))
+    return _in_containers(job, run_id, lambda task: words)
 
 
 def planned(job: Job) -> Job:
@@ -155,19 +148,18 @@ def planned(job: Job) -> Job:
       LaunchError: `checked_folders` refuses a folder.
     """
     checked_folders(job)
-    tasks = []
-    for task in job.tasks:
+
+    def words(task: Task) -> list[str]:
         chosen = [] if task.devices.gpus is None else ["CUDA_VISIBLE_DEVICES"]
-        names = ["TF_CONFIG", *variables(job), *chosen]
-        words = [_USER, *(f"--env={name}" for name in names)]
-        words += gpu_words(job.cluster.section(DockerSettings).engine) if task.devices.gpus else []
-        words += [
-            mount(task.host.folder(source), target, readonly=readonly)
-            for source, target, readonly in _mounts(job.cluster)
+        found = [_USER, *(f"--env={name}" for name in ["TF_CONFIG", *show.variables(job), *chosen])]
+        found += gpu_words(job.cluster.section(DockerSettings).engine) if task.devices.gpus else []
+        return found + [
+            mount(task.host.folder(source), target)
+            for target, source in _folders(job.cluster).items()
             if needs(target, job.cluster.program, is_ps=task.task_type == "ps")
         ]
-        tasks.append(_with_command(job, task, "cifar10", words))
-    return replace(job, tasks=tuple(tasks))
+
+    return _in_containers(job, "cifar10", words)
 
 
 def line(task: Task) -> str:
@@ -204,27 +196,17 @@ def _folders(cluster: Cluster) -> dict[str, str]:
     return {DATA: settings.data or "data", OUTPUT: settings.output or "output"}
 
 
-def _mounts(cluster: Cluster) -> list[tuple[str, str, bool]]:
-    """Returns (host's folder, container's folder, read-only) for each mount."""
-    return [(source, target, target == DATA) for target, source in _folders(cluster).items()]
-
-
-def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Task:
-    """Returns a task that a container runs.
+def _in_containers(job: Job, prefix: str, words: Callable[[Task], Sequence[str]]) -> Job:
+    """Returns the job with tasks that containers run.
 
     Args:
-      job: the job.
-      task: the task as a process.
-      prefix: how the container's name begins.
-      words: the options that belong to this task alone. Variables are given by name: their values
-        are in the client's environment, so that no process list shows them.
+      job: the job, whose tasks are processes.
+      prefix: how the containers' names begin.
+      words: returns the options that belong to a task alone. Variables are given by name: their
+        values are in the client's environment, so that no process list shows them.
     """
     settings = job.cluster.section(DockerSettings)
-    argv = (
-        settings.engine,
-        "run",
-        *words,
-        f"--name={prefix}-{task.name.replace('/', '-')}",
+    alike = (
         "--rm",
         "--network=host",
         "--pull=never",  # a public registry may hold another image of this name
@@ -235,13 +217,18 @@ def _with_command(job: Job, task: Task, prefix: str, words: Sequence[str]) -> Ta
         posixpath.join(CODE, job.cluster.program or SCRIPT),
         *job.arguments,
     )
-    return replace(task, argv=argv)
+
+    def argv(task: Task) -> tuple[str, ...]:
+        name = f"--name={prefix}-{task.name.replace('/', '-')}"
+        return (settings.engine, "run", *words(task), name, *alike)
+
+    return replace(job, tasks=tuple(replace(task, argv=argv(task)) for task in job.tasks))
 
 
 def _for_a_shell(word: str) -> str:
     """Quotes a word, but lets the shell expand the user's ids and home, which no engine does."""
     if word == _USER:
-        return f'--user="{_USER_IDS}"'
+        return word
     before, home, path = word.partition("~/")
     if home and before in ("", "--mount=type=bind,source="):
         return before + show.quoted_path(f"~/{path}")

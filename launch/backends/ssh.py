@@ -36,20 +36,15 @@ _MEANINGS: Meanings = (
 )
 
 
-def _target(host: Host) -> str:
-    """Returns the host's name for ssh, as `USER@NAME` or `NAME`."""
-    return f"{host.user}@{host.name}" if host.user else host.name
-
-
 def _command(host: Host, command: Sequence[str], line: str, lease_secs: float) -> list[str]:
     # ssh gives a silent connection up after two leases: the launcher and the agent decide before.
     options = [*_OPTIONS, f"ServerAliveInterval={math.ceil(lease_secs / 2)}"]
-    return ["ssh", *_FLAGS, *(f"-o{option}" for option in options), "--", _target(host), line]
+    return ["ssh", *_FLAGS, *(f"-o{option}" for option in options), "--", host.login, line]
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
     meanings = _MEANINGS if code == _OWN_ERROR else PYTHON
-    facts = {"name": host.name, "target": _target(host), "python": host.agent_python}
+    facts = {"name": host.name, "target": host.login, "python": host.agent_python}
     last = f"{last_line(errors, 'the connection ended')} (ssh exit code {code})"
     return meaning(meanings, errors, **facts) or last
 

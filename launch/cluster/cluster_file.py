@@ -105,12 +105,9 @@ def _sections(
 def _added(before: object, said: dict[str, Any]) -> dict[str, Any]:
     """Returns new values of a dataclass's fields; what is a mapping is added to that before."""
     mappings = {f.name for f in keys_of(type(before)).values() if f.metadata["key_rule"]}
-    return {
-        name: tuple({**dict(getattr(before, name)), **dict(value)}.items())
-        if name in mappings
-        else value
-        for name, value in said.items()
-    }
+    pairs = {name: dict(getattr(before, name)) for name in mappings & said.keys()}
+    added = {name: tuple({**old, **dict(said[name])}.items()) for name, old in pairs.items()}
+    return {**said, **added}
 
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:

@@ -223,7 +223,10 @@ def chosen_hosts(
     order = Counter({role: counts.get(role, 0) for role in (*CHIEFS, "worker", "ps", "evaluator")})
     types = list(order.elements())
     num_trainers = len(types) - order["ps"] - order["evaluator"]
-    num_hosts = backend.num_hosts(len(types), num_trainers, num_hosts)
+    if num_hosts is not None and not backend.tasks_share_hosts:
+        words = "chooses nodes itself, a pod for each task; leave them out"
+        raise LaunchError(f"{backend.name} {words}")
+    num_hosts = num_hosts or (max(1, num_trainers) if backend.tasks_share_hosts else len(types))
     if num_hosts > len(types):
         raise LaunchError(
             f"{num_hosts} nodes are too many for {len(types)} tasks; use at most {len(types)}"

@@ -104,6 +104,11 @@ class Host:
         """Returns the number of this host's tasks of these types."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
 
+    @property
+    def login(self) -> str:
+        """The host's name for ssh, as `USER@NAME` or `NAME`."""
+        return f"{self.user}@{self.name}" if self.user else self.name
+
     def named(self, word: str) -> "Host":
         """Returns a copy with the name, and the user if given, of NAME or USER@NAME.
 
@@ -135,6 +140,7 @@ class BackendFacts:
         file.
       chooses_hosts: whether the backend chooses the hosts; users then give only the number of
         tasks of each type.
+      tasks_share_hosts: whether several tasks may get one of the hosts that the backend chooses.
       is_this_machine: whether the backend runs all tasks on the launcher's machine.
       has_image: whether tasks run in an image, which has its own Python and code.
       default_ports: the ports of a cluster whose description gives none.
@@ -144,14 +150,11 @@ class BackendFacts:
 
     name: ClassVar[str]
     chooses_hosts: ClassVar[bool] = False
+    tasks_share_hosts: ClassVar[bool] = True
     is_this_machine: ClassVar[bool] = False
     has_image: ClassVar[bool] = False
     default_ports: ClassVar[int] = FIRST_PORT
     settings: ClassVar[Optional[type]] = None
-
-    def num_hosts(self, num_tasks: int, num_trainers: int, asked: Optional[int]) -> int:
-        """Returns over how many hosts a scheduler distributes tasks; `asked` is what users gave."""
-        return asked or max(1, num_trainers)
 
     def arranged(self, cluster: "Cluster") -> "Cluster":
         """Returns the cluster with its tasks on the hosts that the backend's settings ask for."""

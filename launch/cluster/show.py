@@ -104,8 +104,7 @@ def variables(job: Job) -> list[str]:
 
 def reached(host: Host) -> str:
     """Returns `USER@NAME (ADDRESS)`, without the parts that are unset or equal to the name."""
-    name = f"{host.user}@{host.name}" if host.user else host.name
-    return name if host.address == host.name else f"{name} ({host.address})"
+    return host.login if host.address == host.name else f"{host.login} ({host.address})"
 
 
 def quoted_path(path: str) -> str:

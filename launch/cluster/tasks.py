@@ -10,7 +10,7 @@ import json
 import posixpath
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -110,9 +110,6 @@ class Job:
         return posixpath.join(start, folder)
 
 
-_Place = tuple[str, int, Host, Optional[int], Devices]  # the first fields of a Task
-
-
 def make_job(
     cluster: Cluster,
     arguments: Sequence[str] = (),
@@ -130,26 +127,40 @@ def make_job(
       LaunchError: a host has too few ports or GPUs for its tasks.
     """
     counts: Counter[str] = Counter()
-    places: list[_Place] = []
-    spec: dict[str, list[str]] = {}
+    tasks: list[Task] = []
+    script = script_of(cluster)
+    program = (script,) if script else ("-m", "cifar10")
     for host in cluster.hosts:
         found = None if free_ports is None else free_ports[host.name]
         for task_type, port, devices in _tasks_of(cluster, host, found):
-            places.append((task_type, counts[task_type], host, port, devices))
+            argv = (host.python, *program, *arguments)
+            tasks.append(Task(task_type, counts[task_type], host, port, devices, "", argv))
             counts[task_type] += 1
-            if task_type != "evaluator":
-                address = f"[{host.address}]" if ":" in host.address else host.address
-                found_port = FREE if port is None else port
-                spec.setdefault(task_type, []).append(f"{address}:{found_port}")
-    spec = {task_type: spec[task_type] for task_type in sorted(spec)}
-    tasks = []
-    for task_type, index, host, port, devices in places:
-        task = {"type": task_type, "index": index}
-        tf_config = json.dumps({"cluster": spec, "task": task, "environment": "cloud"})
-        script = script_of(cluster)
-        argv = (host.python, *((script,) if script else ("-m", "cifar10")), *arguments)
-        tasks.append(Task(task_type, index, host, port, devices, tf_config, argv))
-    return Job(cluster, tuple(arguments), tuple(tasks))
+    return Job(cluster, tuple(arguments), with_tf_config(tasks, _address))
+
+
+def with_tf_config(tasks: Sequence[Task], address: Callable[[Task], str]) -> tuple[Task, ...]:
+    """Returns all tasks of a job with their TF_CONFIG.
+
+    Args:
+      tasks: the tasks.
+      address: returns a task's `HOST:PORT`, at which the others reach it.
+    """
+    spec: dict[str, list[str]] = {}
+    for task in sorted(tasks, key=lambda task: task.task_type):
+        if task.task_type != "evaluator":
+            spec.setdefault(task.task_type, []).append(address(task))
+
+    def tf_config(task: Task) -> str:
+        place = {"type": task.task_type, "index": task.index}
+        return json.dumps({"cluster": spec, "task": place, "environment": "cloud"})
+
+    return tuple(replace(task, tf_config=tf_config(task)) for task in tasks)
+
+
+def _address(task: Task) -> str:
+    host = f"[{task.host.address}]" if ":" in task.host.address else task.host.address
+    return f"{host}:{FREE if task.port is None else task.port}"
 
 
 def script_of(cluster: Cluster) -> Optional[str]:

@@ -143,13 +143,8 @@ def reap(record: Mapping[str, Any], transport: Transport, stops: Sequence[int]) 
     for name, answer in answers.found.items():
         if answer["error"] is not None:
             answers.failed[name] = f"{name}: {answer['error']}"
-    return [
-        f"{name}: ended {len(ids)} ({', '.join(ids)})"
-        for name, answer in answers.of_all().items()
-        if (
-            ids := [
-                *map(str, answer["pids"]),
-                *(container[:12] for container in answer["containers"]),
-            ]
-        )
-    ]
+    lines = []
+    for name, answer in answers.of_all().items():
+        ids = [*map(str, answer["pids"]), *(known[:12] for known in answer["containers"])]
+        lines += [f"{name}: ended {len(ids)} ({', '.join(ids)})"] if ids else []
+    return lines

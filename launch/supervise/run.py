@@ -239,14 +239,11 @@ class Agents:
                     self._connections.reopen(host)
                 self._waiting.setdefault(host, []).append(order)
         expected = self._supervisor.expected
+        has_failed = expected is not None and expected.cause is ExitReason.TASK_FAILED
         for host, orders in self._waiting.items() if self._supervisor.ending else ():
             while orders:  # nothing is started any more
                 order = orders.pop()
-                if (
-                    host in self._unreachable
-                    and expected
-                    and expected.cause is ExitReason.TASK_FAILED
-                ):
+                if has_failed and host in self._unreachable:
                     # The others have failed without it: its host is the cause.
                     self._give_up(order, self._unreachable[host][1])
                 else:

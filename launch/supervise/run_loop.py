@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any, Optional, Protocol, Union
 
 from launch.agent.protocol import SHOWN
-from launch.record.result import Result, end_record
+from launch.record.result import Result
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.supervisor import Supervisor
+from launch.supervise.task_state import status_of
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
@@ -111,8 +112,7 @@ class RunLoop:
                 driver.handle(self.events.get_nowait())
 
     def _show(self, result: Optional[Result]) -> None:
-        tasks = [vars(state.row()) for state in self._supervisor.states.values()]
-        self._folder.write_status({"time": time.time(), **end_record(result), "tasks": tasks})
+        self._folder.write_status(status_of(self._supervisor.states.values(), result))
 
     def _details(self, result: Result) -> tuple[str, ...]:
         """Returns a failed task's last lines, the path of the log, and what the chief saved."""

@@ -261,23 +261,21 @@ class Supervisor:
           cause: the cause of the job's end; only the calls of the user are counted.
         """
         is_told = self.expected is not None and self.expected.cause is ExitReason.PLATFORM
-        self._stop_signals += cause is ExitReason.USER and not (
-            is_told and signum == signal.SIGTERM
-        )
+        is_call = cause is ExitReason.USER and not (is_told and signum == signal.SIGTERM)
+        self._stop_signals += is_call
         words = reason or f"stopped by {signal.Signals(signum).name}"
         exit_code = {ExitReason.TIME_LIMIT: 124, ExitReason.CANCELLED: 1}.get(cause, 128 + signum)
         is_done = self.expected is not None and self.expected.exit_code == 0
         took = self.take_result(Result(exit_code, words, cause=cause), now)
-        if took and cause is ExitReason.PLATFORM:  # then a SIGTERM that came before was its own
+        # Every agent says so, but only the first word is news.
+        is_news = took and cause is ExitReason.PLATFORM
+        if is_news:  # then a SIGTERM that came before was its own
             self._stop_signals = 0
         if self._stop_signals == 2 and cause is ExitReason.USER:
             self._end = [Stage(list(self.states), signal.SIGKILL, 2 * KILL_SECS)]
         elif is_done and cause is ExitReason.USER and self._stop_signals == 1:
             self._end = self._in_order()
-        # Every agent says so, but only the first word is news.
-        news = (
-            [Note(f"{words}; stopping all tasks")] if took and cause is ExitReason.PLATFORM else []
-        )
+        news = [Note(f"{words}; stopping all tasks")] if is_news else []
         return [*news, *self._advance(now)]
 
     def tick(self, now: float) -> list[Action]:
@@ -312,9 +310,8 @@ class Supervisor:
         again = f", after {state.restarts} restarts" if state.restarts else ""
         reason = f"{name} on {host} failed: {state.last}{again}"
         is_first = self.expected is None
-        took = self.take_result(
-            Result(exit_code_of(state.code), reason, name, cause=state.cause), now
-        )
+        result = Result(exit_code_of(state.code), reason, name, cause=state.cause)
+        took = self.take_result(result, now)
         if is_first:
             return [Note(f"{reason}; stopping the others"), *self._advance(now)]
         if self.expected is not None and self.expected.exit_code == 0:
@@ -364,12 +361,9 @@ class Supervisor:
             self._end.pop(0)
         expected = self.expected
         if not self._end and expected is not None:
+            has_failed = expected.cause is ExitReason.TASK_FAILED
+            by_sigterm = has_failed and expected.exit_code == 128 + signal.SIGTERM
             # Word of who has sent a SIGTERM to a task may still be on its way.
-            is_sigterm = expected.exit_code == 128 + signal.SIGTERM
-            if (
-                not is_sigterm
-                or expected.cause is not ExitReason.TASK_FAILED
-                or now >= self._settled_at
-            ):
+            if not by_sigterm or now >= self._settled_at:
                 self.result = expected
         return actions

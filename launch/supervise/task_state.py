@@ -3,12 +3,13 @@
 import collections
 import re
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Optional
 
 from launch.cluster.tasks import Task
-from launch.record.result import ExitReason
+from launch.record.result import ExitReason, Result, end_record
 from launch.screen.row import Row, read_saved, read_step
 
 _LAST_LINES = 12
@@ -63,9 +64,8 @@ class TaskState:
             if step:
                 self.step, self.progress, has_stepped = step, line, True
             elif validated := _VALIDATED.search(line):  # between two reports of progress
-                self.step = (
-                    read_step(f"step {validated[1]}/{self.step.partition('/')[2]}") or self.step
-                )
+                total = self.step.partition("/")[2]
+                self.step = read_step(f"step {validated[1]}/{total}") or self.step
         return has_stepped
 
     def row(self) -> Row:
@@ -88,3 +88,9 @@ class TaskState:
         if self.restarts and self.status == "running":
             return f"running ({self.restarts} restarts)"
         return self.status
+
+
+def status_of(states: Iterable[TaskState], result: Optional[Result] = None) -> dict[str, Any]:
+    """Returns what status.json says of a job's tasks, and of its end if it has ended."""
+    tasks = [vars(state.row()) for state in states]
+    return {"time": time.time(), **end_record(result), "tasks": tasks}

@@ -32,8 +32,8 @@ def plan(options: argparse.Namespace) -> int:
         tasks = [
             {"task": task.name, "host": task.host.name, "user": task.host.user, "port": task.port,
              "address": task.host.address, "workdir": task.host.workdir, "argv": task.argv,
-             "TF_CONFIG": json.loads(backend.tf_config(job, task)), "gpus": task.devices.gpus}
-            for task in job.tasks
+             "TF_CONFIG": json.loads(task.tf_config), "gpus": task.devices.gpus}
+            for task in backend.addressed(job).tasks
         ]  # fmt: skip
         files = [vars(document) for document in backend.plan(job)] if backend.survives else []
         names = variables(job)

@@ -6,7 +6,6 @@ What fails before the job exists ends the run, and so does a refusal of the firs
 call of kubectl that fails is tried again.
 """
 
-import json
 import math
 import queue
 import signal
@@ -21,17 +20,15 @@ from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.kubectl import ForbiddenError, JobObjects, Kubectl, connect
 from launch.backends.kubernetes.logs import Event, PodLogs
-from launch.backends.kubernetes.manifests import Manifest, restarts_of
 from launch.backends.kubernetes.pod_watch import PodWatch
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Pod
 from launch.cluster import show
 from launch.cluster.model import Host, Limits
-from launch.cluster.show import Document
 from launch.cluster.tasks import Devices, Job, Task, with_token
 from launch.connect.host_check import Checked
 from launch.connect.tools import await_end
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError
 from launch.record.result import ExitReason, Result
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
@@ -58,17 +55,11 @@ class Kubernetes(Backend):
 
     name = "kubernetes"
     chooses_hosts = True
+    tasks_share_hosts = False
     has_image = True
     settings = KubernetesSettings
 
-    def num_hosts(self, num_tasks: int, num_trainers: int, asked: Optional[int]) -> int:
-        """Returns the number of tasks: each gets a pod."""
-        if asked is not None:
-            words = "kubernetes chooses nodes itself, a pod for each task; leave them out"
-            raise LaunchError(words)
-        return num_tasks
-
-    def plan(self, job: Job) -> list[Document]:
+    def plan(self, job: Job) -> list[show.Document]:
         """Returns the manifests for `kubectl apply -f -`, without the values of variables.
 
         Comments after them hold a TFJob, for clusters where Kubeflow's operator is to run the job.
@@ -82,11 +73,11 @@ class Kubernetes(Backend):
             )
         tfjob = manifests.as_yaml([manifests.tfjob(job, manifests.NAME)])
         comments = [f"#T {line}" for line in tfjob.splitlines()]
-        return [Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
+        return [show.Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
 
-    def tf_config(self, job: Job, task: Task) -> str:
-        """Returns the TF_CONFIG of the manifests, with the names of pods."""
-        return manifests.tf_config(job, task, manifests.NAME)
+    def addressed(self, job: Job) -> Job:
+        """Returns the job with the names of pods in TF_CONFIG, as in the manifests."""
+        return manifests.addressed(job, manifests.NAME)
 
     def plan_text(self, job: Job) -> str:
         """Returns the manifests, which have each task's TF_CONFIG."""
@@ -110,13 +101,10 @@ class Kubernetes(Backend):
             found = f"claims: {', '.join(claims)}"
         except ForbiddenError:
             found = f"claims {', '.join(claims)}: you may not get them, so they were not looked at"
-        secret = manifests.secret(
-            job, manifests.NAME, allowed_variables(job.cluster.pass_environment)
-        )
-        listed = {"apiVersion": "v1", "kind": "List", "items": [*manifests.planned(job), secret]}
-        words = ("create", "--dry-run=server", "--filename=-", "--output=name")
-        objects = kubectl(*words, given=json.dumps(listed)).split()
-        return Checked(said=[f"{where}: it would take all {len(objects)} objects", found])
+        allowed = allowed_variables(job.cluster.pass_environment)
+        objects = [*manifests.planned(job), manifests.secret(job, manifests.NAME, allowed)]
+        taken = kubectl.create(objects, "--dry-run=server", "--output=name").split()
+        return Checked(said=[f"{where}: it would take all {len(taken)} objects", found])
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Result:
         """Creates the job, follows it to its end, and deletes it.
@@ -125,16 +113,15 @@ class Kubernetes(Backend):
         """
         job, limits = with_token(job), job.cluster.limits
         allowed = allowed_variables(job.cluster.pass_environment)
-        values = {**dict(job.cluster.environment), **allowed}
         name = manifests.name_of(folder.run_id)
         kubectl = connect(job.cluster.section(KubernetesSettings))
         jobs = manifests.task_jobs(job, name)
-        secret = manifests.secret(job, name, values)
-        owned = [manifests.network_policy(job, name), secret, *jobs.values()]
+        policy, service = (manifests.made(kind, job, name) for kind in manifests.SHARED)
+        owned = [policy, manifests.secret(job, name, allowed), *jobs.values()]
         place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
         rules = {"limits": vars(limits), "restarts": job.cluster.restarts, "passed": [*allowed]}
         folder.add(kubernetes={**place, **rules})
-        record, service = folder.record(), manifests.service(job, name)
+        record = folder.record()
         tasks = [{"task": task["task"]} for task in record["tasks"]]  # a Service has 256 KiB
         short = {**record, "hosts": [], "arguments": [], "tasks": tasks}
         objects = JobObjects(kubectl, name)
@@ -160,10 +147,9 @@ class Kubernetes(Backend):
         """Returns the record of a run in the namespace of the current context; None if none."""
         kubectl = connect(KubernetesSettings())
         record = JobObjects(kubectl, manifests.name_of(run_id)).record()
-        if record is None:
-            return None
-        place = {"context": kubectl.context, "namespace": kubectl.namespace}
-        return {**record, "kubernetes": {**record["kubernetes"], **place}}
+        if record is not None:  # another machine may call the cluster otherwise
+            record["kubernetes"] |= {"context": kubectl.context, "namespace": kubectl.namespace}
+        return record
 
     def job_of(self, record: Record) -> Optional[JobObjects]:
         """Returns the objects of a run; None if it ended before it reached the cluster."""
@@ -178,7 +164,7 @@ def _follow(
     folder: RunFolder,
     display: Display,
     allowed: Mapping[str, str],
-    jobs: Mapping[str, Manifest],
+    jobs: Mapping[str, manifests.Manifest],
     create: Callable[[], None],
 ) -> Result:
     """Creates a job by `create`, follows it to its end, and deletes it."""
@@ -192,7 +178,7 @@ def _follow(
         watch = PodWatch(tasks, limits, rules["restarts"], now)
         watch.supervisor.heard(now, stepped=any(steps.values()))
         for name, manifest in jobs.items():
-            watch.supervisor.resumed(name, restarts_of(manifest), steps.get(name, ""))
+            watch.supervisor.resumed(name, manifests.restarts_of(manifest), steps.get(name, ""))
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
         loop = RunLoop(watch.supervisor, folder, display, events, signals)
         since = time.strftime(_STAMP, time.gmtime(status["time"])) if "time" in status else ""
@@ -232,7 +218,7 @@ class JobDriver:
         watch: PodWatch,
         loop: RunLoop,
         secrets: Sequence[str],
-        jobs: Mapping[str, Manifest],
+        jobs: Mapping[str, manifests.Manifest],
         since: str = "",
     ) -> None:
         self._objects, self._jobs = objects, jobs

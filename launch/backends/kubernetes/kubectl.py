@@ -17,7 +17,7 @@ from launch.backends.kubernetes import state
 from launch.backends.kubernetes.manifests import RESTARTS, Manifest, annotated, selector
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Poll
-from launch.connect.tools import Meanings, await_end, call, last_line, meaning
+from launch.connect.tools import await_end, call, last_line
 from launch.errors import HostError, NotHereError
 from launch.record.run_folder import Record
 
@@ -25,12 +25,9 @@ _TIMEOUT_SECS = 60.0
 _CALL_SECS = 10.0  # for calls while the job runs
 _END_SECS = 180.0  # for pods to end
 _INSTALL = "install it: https://kubernetes.io/docs/tasks/tools"
-_MEANINGS: Meanings = (
-    (
-        "current-context must exist|current-context is not set",
-        "kubectl has no current context; choose one: kubectl config use-context NAME, or say "
-        "`context:` under `kubernetes:`",
-    ),
+_NO_CONTEXT = (
+    "kubernetes: kubectl has no current context; choose one: kubectl config use-context NAME, or "
+    "say `context:` under `kubernetes:`"
 )
 _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "(?P<what>[^"]+)"'
@@ -72,6 +69,11 @@ class Kubectl:
             raise self.error(done.stderr)
         return done.stdout
 
+    def create(self, items: Sequence[Manifest], *words: str, secs: float = _TIMEOUT_SECS) -> str:
+        """Creates objects; returns what kubectl prints; see `__call__`."""
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        return self("create", *words, "--filename=-", given=listed, timeout_secs=secs)
+
     def missing_rights(self) -> list[str]:
         """Returns the rights of the Role in docs/launch.md that the user lacks.
 
@@ -96,8 +98,8 @@ class Kubectl:
             user, verb, what, where = lacks["user"], lacks["verb"], lacks["what"], lacks["where"]
             words = f"user {user} may not {verb} {what} in namespace {where or self.namespace}"
             return ForbiddenError(f"kubernetes: {words}; docs/launch.md has the Role to ask for")
-        if (known := meaning(_MEANINGS, errors)) is not None:
-            return NotHereError(f"kubernetes: {known}")
+        if re.search("current-context (must exist|is not set)", errors):
+            return NotHereError(_NO_CONTEXT)
         last = last_line(errors, "it failed without an error message")
         error = ForbiddenError if "(Forbidden)" in last else HostError  # as by a quota
         return error(f"kubectl: {last}")
@@ -159,8 +161,7 @@ class JobObjects:
 
     def rejoin(self) -> dict[str, Manifest]:
         """Returns the manifests of the Jobs in the cluster, by their tasks; HostError if none."""
-        words = ("get", "services,jobs.batch", selector(self.name), "--output=json")
-        owners, jobs = state.read_jobs(self.kubectl(*words))
+        owners, jobs = state.read_jobs(self._get("services,jobs.batch", secs=_TIMEOUT_SECS))
         if not owners:
             raise HostError(f"{self.title} is not in namespace {self.kubectl.namespace} any more")
         self._own(owners[0])
@@ -168,10 +169,9 @@ class JobObjects:
 
     def record(self) -> Optional[Record]:
         """Returns the run's record, as its Service has it; None if there is no such job."""
-        words = ("get", "services", selector(self.name), "--output=json")
-        items = json.loads(self.kubectl(*words, timeout_secs=_CALL_SECS))["items"]
-        notes = items[0]["metadata"].get("annotations", {}) if items else {}
-        return json.loads(notes[_RUN]) if _RUN in notes else None
+        with state.items_of(self._get("services")) as items:
+            notes = items[0]["metadata"].get("annotations", {}) if items else {}
+            return json.loads(notes[_RUN]) if _RUN in notes else None
 
     def _own(self, uid: str) -> None:
         self.owner = {"apiVersion": "v1", "kind": "Service", "name": self.name, "uid": uid}
@@ -179,8 +179,7 @@ class JobObjects:
     def refusals(self) -> dict[str, str]:
         """Returns Job's name -> why Kubernetes could not create its pod; HostError if it fails."""
         chosen = "--field-selector=reason=FailedCreate,involvedObject.kind=Job"
-        text = self.kubectl("get", "events", chosen, "--output=json", timeout_secs=_CALL_SECS)
-        return state.read_refusals(text)
+        return state.read_refusals(self._get("events", chosen))
 
     def make_anew(self, manifest: Manifest, restarts: int) -> None:
         """Creates a Job once more, in the place of the earlier one; HostError if kubectl failed."""
@@ -194,8 +193,11 @@ class JobObjects:
 
     def poll(self) -> Poll:
         """Asks for the state of the job and of its pods; HostError if kubectl failed."""
-        words = ("get", "pods,jobs.batch,services", selector(self.name), "--output=json")
-        return state.read_poll(self.kubectl(*words, timeout_secs=_CALL_SECS))
+        return state.read_poll(self._get("pods,jobs.batch,services"))
+
+    def _get(self, kinds: str, chosen: str = "", secs: float = _CALL_SECS) -> str:
+        words = ("get", kinds, chosen or selector(self.name), "--output=json")
+        return self.kubectl(*words, timeout_secs=secs)
 
     def delete(self, kinds: str = "services", *words: str) -> None:
         """Deletes the job, and with it its pods; or its objects of other kinds alone.
@@ -232,8 +234,7 @@ class JobObjects:
         await_end(left, _END_SECS)
         return [f"{name}: deleted" for name in found]
 
-    def _create(self, owned: Sequence[Manifest], timeout_secs: float) -> None:
+    def _create(self, owned: Sequence[Manifest], secs: float) -> None:
         owners = {"ownerReferences": [self.owner]}
         items = [{**item, "metadata": {**item["metadata"], **owners}} for item in owned]
-        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-        self.kubectl("create", "--filename=-", given=listed, timeout_secs=timeout_secs)
+        self.kubectl.create(items, secs=secs)

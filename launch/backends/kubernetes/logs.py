@@ -5,7 +5,6 @@ the pod, because its name may be another pod's by then, and repeats the lines of
 """
 
 import math
-import os
 import re
 import subprocess
 import threading
@@ -15,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Optional
 
-from launch.agent.processes import die_with
+from launch.agent.processes import start_child
 from launch.backends.kubernetes.kubectl import ForbiddenError, Kubectl
 from launch.backends.kubernetes.manifests import CONTAINER
 from launch.backends.kubernetes.state import Pod
@@ -132,15 +131,9 @@ class PodLogs:
         from_then = log.since or self._since
         since = [f"--since-time={from_then}"] if from_then else []
         words = ("logs", log.pod.name, f"--container={CONTAINER}", "--follow", "--timestamps")
+        command = self._kubectl.command(*words, *since)
         try:
-            log.process = subprocess.Popen(
-                self._kubectl.command(*words, *since),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                preexec_fn=partial(die_with, os.getpid()),
-            )
+            log.process = start_child(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         except OSError:  # such as too many open files, which may pass: the next poll tries again
             return
         try:

@@ -14,19 +14,21 @@ Fractions of a second are rounded up. A worker stays for some seconds by itself,
 needs it to end its step. The functions have no side effects.
 """
 
-import copy
 import json
 import math
 import posixpath
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
 from typing import Any, Optional
 
 import yaml
 
+from launch.agent.containers import CODE, DATA, OUTPUT, needs
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.cluster.model import FIRST_PORT, Limits
-from launch.cluster.tasks import SCRIPT, Job, Task
+from launch.cluster.tasks import SCRIPT, Job, Task, with_tf_config
 
 Manifest = dict[str, Any]
 
@@ -34,13 +36,13 @@ NAME = "cifar10"  # of a planned job; a run's id follows in its own
 RESTARTS = "cifar10-launch/restarts"  # annotation of a Job: how often its task was restarted
 CONTAINER = "tensorflow"
 _ROLES = {role.lower(): role for role in ("Master", "Chief", "Worker", "PS", "Evaluator")}
+SHARED = ("NetworkPolicy", "Service")  # objects of a job that hold no values of variables
+_EMPTY: tuple[object, ...] = (None, [], {})
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
 # The operator's labels of pods; those of Jobs get the same ones, so that all are read in one way.
 JOB_NAME = "training.kubeflow.org/job-name"
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
-_KEPT_SECS = 86_400  # a finished job that no launcher removes
-_WORKDIR = "/data"  # of the image
 _NODE_SECS = 15  # for nodes to end a pod after its grace period, and to report its end
 # The preStop hook of a ps waits while a trainer is connected to its port: at most for some seconds,
 # and at least for one, since a trainer may be between two connections. It looks at the kernel's
@@ -56,52 +58,63 @@ def _templates() -> dict[str, Manifest]:
     return dict(yaml.safe_load(path.read_text("utf-8")))
 
 
-def _template(name: str) -> Manifest:
-    """Returns a new object as `templates/objects.yaml` has it."""
-    return copy.deepcopy(_templates()[name])
+def _filled(template: Any, values: Mapping[str, Any]) -> Any:
+    """Returns a template with values in the place of its `$names`, without what is empty then."""
+    if isinstance(template, str) and template.startswith("$"):
+        return values[template[1:]]
+    if isinstance(template, list):
+        return [part for each in template if (part := _filled(each, values)) not in _EMPTY]
+    if isinstance(template, dict):
+        fields = {key: _filled(field, values) for key, field in template.items()}
+        return {key: field for key, field in fields.items() if field not in _EMPTY}
+    return template
 
 
-def _object(
-    kind: str, job: Job, name: str, own: str, labels: Optional[Manifest] = None, **spec: Any
+def made(
+    kind: str, job: Job, name: str, labels: Optional[Manifest] = None, **values: Any
 ) -> Manifest:
-    """Returns an object of the template with the name `own`, and fields of its spec."""
-    found = _template(kind)
-    found["metadata"] = _metadata(job, name, own, labels)
-    found.get("spec", {}).update(spec)
-    return found
+    """Returns an object as `templates/objects.yaml` has it, filled in from the job's settings.
+
+    Args:
+      kind: the name of the template, such as Service.
+      job: the job.
+      name: the name of the job in the cluster.
+      labels: labels besides those that all objects have.
+      **values: what only this kind of object needs.
+    """
+    settings = job.cluster.section(KubernetesSettings)
+    own = {"app.kubernetes.io/name": NAME, _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
+    shared = {
+        **vars(settings),
+        "name": name,
+        "labels": {**dict(settings.labels), **own, **(labels or {})},
+        "annotations": dict(settings.annotations),
+        "deadline_secs": settings.deadline_secs and math.ceil(settings.deadline_secs),
+    }
+    return dict(_filled(_templates()[kind], {**shared, **values}))
 
 
 def planned(job: Job) -> list[Manifest]:
     """Returns the manifests that `plan` shows: all but the Secret with the variables' values."""
-    return [network_policy(job, NAME), service(job, NAME), *task_jobs(job, NAME).values()]
+    return [made(kind, job, NAME) for kind in SHARED] + [*task_jobs(job, NAME).values()]
 
 
-def network_policy(job: Job, name: str) -> Manifest:
-    """Returns a policy that lets only the job's own pods reach its unprotected ports."""
-    own = {"podSelector": {"matchLabels": {_INSTANCE: name}}}
-    return _object("NetworkPolicy", job, name, name, **own, ingress=[{"from": [own]}])
+def secret(job: Job, name: str, allowed: Mapping[str, str]) -> Manifest:
+    """Returns a Secret with the variables that every task gets; no plan contains it.
 
-
-def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
-    """Returns a Secret with the variables that every task gets; no plan contains it."""
-    return {**_object("Secret", job, name, secret_name(name)), "stringData": values}
+    Args:
+      job: the job.
+      name: the name of the job in the cluster.
+      allowed: the values of the variables in `pass_environment`.
+    """
+    values = {**dict(job.cluster.environment), **allowed}
+    return made("Secret", job, name, secret=secret_name(name), variables=values)
 
 
 def tfjob(job: Job, name: str) -> Manifest:
     """Returns the TFJob."""
-    settings, restarts = job.cluster.section(KubernetesSettings), job.cluster.restarts
+    restarts = job.cluster.restarts
     first = {task.task_type: task for task in reversed(job.tasks)}
-    policy = {
-        # An evaluator still evaluates after the chief has ended; then it and the ps end by
-        # themselves. Without an evaluator, the operator may delete the pods that still run.
-        "cleanPodPolicy": "None" if "evaluator" in first else "Running",
-        "ttlSecondsAfterFinished": _KEPT_SECS,
-        "activeDeadlineSeconds": _deadline(settings),
-        # Training operator 1.8 counts only restarts within a pod, and no pods that it makes anew:
-        # the launcher counts those, and the deadline ends what nobody counts. With a limit of 0,
-        # it would delete the failed pod with its log.
-        "backoffLimit": restarts or None,
-    }
     replicas = {
         role: {
             "replicas": job.cluster.count(kind),
@@ -113,18 +126,15 @@ def tfjob(job: Job, name: str) -> Manifest:
         for kind, role in _ROLES.items()
         if kind in first
     }
-    spec = {"runPolicy": _given(policy), "tfReplicaSpecs": replicas}
-    return _object("TFJob", job, name, name, **spec)
-
-
-def service(job: Job, name: str) -> Manifest:
-    """Returns the headless Service that gives the pods of Jobs their names, `TYPE-INDEX.NAME`."""
-    return _object("Service", job, name, name, selector={_INSTANCE: name})
+    # An evaluator still evaluates after the chief has ended; then it and the ps end by themselves.
+    # Without an evaluator, the operator may delete the pods that still run.
+    policy = "None" if "evaluator" in first else "Running"
+    return made("TFJob", job, name, clean_pods=policy, restarts=restarts or None, replicas=replicas)
 
 
 def task_jobs(job: Job, name: str) -> dict[str, Manifest]:
     """Returns a Job for each task, by the task's name."""
-    return {task.name: _task_job(job, task, name) for task in job.tasks}
+    return {task.name: _task_job(job, task, name) for task in addressed(job, name).tasks}
 
 
 def _task_job(job: Job, task: Task, name: str) -> Manifest:
@@ -132,93 +142,57 @@ def _task_job(job: Job, task: Task, name: str) -> Manifest:
     template = _pod_template(job, task, name, own)
     pod = template["spec"]
     pod |= {"restartPolicy": "Never", "hostname": _host_name(task.name), "subdomain": name}
-    pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": tf_config(job, task, name)})
-    return _object("Job", job, name, job_name(name, task.name), own, template=template)
+    pod["containers"][0]["env"].append({"name": "TF_CONFIG", "value": task.tf_config})
+    return made("Job", job, name, own, task_job=job_name(name, task.name), template=template)
 
 
-def tf_config(job: Job, task: Task, name: str) -> str:
-    """Returns the TF_CONFIG of a task's pod, with the names that the Service gives to pods."""
-    cluster: dict[str, list[str]] = {}
-    for member in job.tasks:
-        if member.task_type != "evaluator":
-            address = f"{_host_name(member.name)}.{name}:{_port(member)}"
-            cluster.setdefault(member.task_type, []).append(address)
-    place = {"type": task.task_type, "index": task.index}
-    return json.dumps({"cluster": cluster, "task": place, "environment": "cloud"})
+def addressed(job: Job, name: str) -> Job:
+    """Returns the job with the names that the Service gives to pods in TF_CONFIG."""
+
+    def address(task: Task) -> str:
+        return f"{_host_name(task.name)}.{name}:{_port(task)}"
+
+    return replace(job, tasks=with_tf_config(job.tasks, address))
 
 
 def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = None) -> Manifest:
     """Returns the metadata and spec of a task's pod; the pods of a role differ in nothing."""
-    settings, limits = job.cluster.section(KubernetesSettings), job.cluster.limits
-    spec = _template("pod")
-    user = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), settings.user)
-    change = settings.user and "OnRootMismatch"
-    spec["securityContext"] |= {**user, "fsGroupChangePolicy": change}
-    spec["securityContext"] = _given(spec["securityContext"])
-    # HOME is in /tmp; a pod that writes more is evicted.
-    volumes: list[Manifest] = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
-    if _has_volumes(job, task):
-        volumes += [_volume("data", settings.data), _volume("output", settings.output)]
-    spec |= {
-        "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
-        "containers": [_container(job, task, name)],
-        "volumes": volumes,
-        "activeDeadlineSeconds": _deadline(settings),
-        **json.loads(settings.pod),
-    }
-    # The proxy of a service mesh would outlive the task, and intercept its traffic.
-    no_proxy = {"sidecar.istio.io/inject": "false"}
-    metadata = _metadata(job, name, None, {**no_proxy, **(labels or {})})
-    return {"metadata": metadata, "spec": _given(spec)}
-
-
-def _container(job: Job, task: Task, name: str) -> Manifest:
     settings, cluster = job.cluster.section(KubernetesSettings), job.cluster
     is_ps = task.task_type == "ps"
     gpus = 0 if is_ps else cluster.gpus_per_task or 0
-    arguments = [posixpath.join(_WORKDIR, cluster.program or SCRIPT), *job.arguments]
-    variables = [{"name": "PYTHONUNBUFFERED", "value": "1"}]
-    if not gpus:  # the image's `all` would show others' GPUs
-        variables.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
-    # The fast recipe has reached 5.1 GiB on 2 cores.
-    resources = {"cpu": settings.cpu or "2", "memory": settings.memory or "8Gi"}
+    resources = {"cpu": settings.cpu, "memory": settings.memory}
     if is_ps:
-        resources = {"cpu": settings.ps_cpu or "1", "memory": settings.ps_memory or "2Gi"}
+        resources = {"cpu": settings.ps_cpu, "memory": settings.ps_memory}
     if gpus:
         resources[settings.gpu] = str(gpus)
+    arguments = [posixpath.join(CODE, cluster.program or SCRIPT), *job.arguments]
     secs = str(grace_secs("worker", cluster.limits))
     hold = ["timeout", secs, "sh", "-c", _HOLD.format(_port(task), _TABLES)]  # delays SIGTERM
     has_variables = cluster.environment or cluster.pass_environment
-    container = _template("container")
-    container["ports"][0]["containerPort"] = _port(task)
-    mounts = container["volumeMounts"][: None if _has_volumes(job, task) else 1]
-    container |= {
-        "image": settings.image,
-        "imagePullPolicy": settings.image_pull_policy,
-        "args": [argument.replace("$", "$$") for argument in arguments],  # Kubernetes replaces $(X)
-        "env": variables,
-        "resources": {"requests": resources, "limits": resources},  # exactly what it asks for
-        "volumeMounts": mounts,
-        "envFrom": [{"secretRef": {"name": secret_name(name)}}] if has_variables else None,
-        "lifecycle": {"preStop": {"exec": {"command": hold}}} if is_ps else None,
-    }
-    return _given(container)
-
-
-def _has_volumes(job: Job, task: Task) -> bool:
-    """Returns whether a task needs the volumes: a ps reads nothing, but its script may be there."""
-    program = posixpath.join(_WORKDIR, job.cluster.program or "")
-    volumes = f"{_WORKDIR}/data/", f"{_WORKDIR}/output/"
-    return task.task_type != "ps" or program.startswith(volumes)
-
-
-def _given(found: Manifest) -> Manifest:
-    """Returns an object without the fields that are empty."""
-    return {key: value for key, value in found.items() if value not in (None, [], {})}
-
-
-def _deadline(settings: KubernetesSettings) -> Optional[int]:
-    return None if settings.deadline_secs is None else math.ceil(settings.deadline_secs)
+    # The proxy of a service mesh would outlive the task, and intercept its traffic.
+    no_proxy = {"sidecar.istio.io/inject": "false"}
+    found = made(
+        "pod",
+        job,
+        name,
+        {**no_proxy, **(labels or {})},
+        group_change=settings.user and "OnRootMismatch",
+        grace_secs=grace_secs(task.task_type, cluster.limits),
+        arguments=[argument.replace("$", "$$") for argument in arguments],  # it replaces $(X)
+        # The image's `all` would show others' GPUs.
+        no_gpus=None if gpus else {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
+        port=_port(task),
+        resources=resources,
+        secrets=[{"secretRef": {"name": secret_name(name)}}] if has_variables else None,
+        hold=hold if is_ps else None,
+        data=_volume("data", settings.data),
+        output=_volume("output", settings.output),
+    )
+    pod = found["spec"]
+    if not any(needs(target, cluster.program, is_ps=is_ps) for target in (DATA, OUTPUT)):
+        del pod["volumes"][1:], pod["containers"][0]["volumeMounts"][1:]
+    pod |= json.loads(settings.pod)
+    return found
 
 
 def _volume(name: str, place: str) -> Manifest:
@@ -278,16 +252,6 @@ def as_yaml(manifests: "list[Manifest]") -> str:
     """Returns the manifests as YAML documents for `kubectl apply -f -`."""
     alone = json.loads(json.dumps(manifests))  # equal objects in full instead of as aliases
     return yaml.safe_dump_all(alone, sort_keys=False, width=100).rstrip("\n")
-
-
-def _metadata(
-    job: Job, instance: str, name: Optional[str], more: Optional[Manifest] = None
-) -> Manifest:
-    settings = job.cluster.section(KubernetesSettings)
-    own = {"app.kubernetes.io/name": NAME, _INSTANCE: instance, _MANAGED_BY: _LAUNCHER}
-    labels = {**dict(settings.labels), **own, **(more or {})}
-    metadata = {"name": name, "labels": labels, "annotations": dict(settings.annotations)}
-    return _given({**metadata, "namespace": settings.namespace if name else None})
 
 
 def _host_name(task: str) -> str:

@@ -103,11 +103,10 @@ class PodWatch:
                 self._waits.setdefault(_SUSPENDED, []).append(name)
         self.without_pod = [name for name in without if poll.jobs.get(name) == ""]
         waits, self._waits = self._waits, {}
-        new_words = [words for words in waits if words not in self._told]
-        self._told.update(new_words)
-        for words in new_words if not self.supervisor.ending else ():
-            tasks = waits[words]
-            actions.append(Note(f"{', '.join(tasks)} wait{'s' * (len(tasks) == 1)}: {words}"))
+        for words, tasks in waits.items():
+            if not (words in self._told or self.supervisor.ending):
+                actions.append(Note(f"{', '.join(tasks)} wait{'s' * (len(tasks) == 1)}: {words}"))
+            self._told.add(words)
         return actions
 
     def _saw_pod(self, pod: Pod, now: float, *, has_ended: bool) -> list[Action]:

@@ -94,8 +94,7 @@ def read_poll(found: str) -> Poll:
     Raises:
       HostError: it is no list of such objects.
     """
-    with _readable(found):
-        items = json.loads(found)["items"]
+    with items_of(found) as items:
         named = [item for item in items if {TYPE, INDEX} <= {*item["metadata"].get("labels", ())}]
         pods = tuple(read_pod(item) for item in named if item["kind"] == "Pod")
         found_jobs = [item for item in named if item["kind"] == "Job"]
@@ -111,8 +110,7 @@ def read_jobs(found: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
     Raises:
       HostError: it is no list of such objects.
     """
-    with _readable(found):
-        items = json.loads(found)["items"]
+    with items_of(found) as items:
         jobs = {_task(item): _as_created(item) for item in items if item["kind"] == "Job"}
         return [item["metadata"]["uid"] for item in items if item["kind"] == "Service"], jobs
 
@@ -123,14 +121,12 @@ def _as_created(job: dict[str, Any]) -> dict[str, Any]:
     def kept(found: dict[str, Any], *keys: str) -> dict[str, Any]:
         return {key: found[key] for key in keys if key in found}
 
-    template = job["spec"]["template"]
-    labels = template["metadata"]["labels"].items()
-    own = {name: value for name, value in labels if not _ADDED_LABEL.match(name)}
-    template = {**template, "metadata": {**template["metadata"], "labels": own}}
-    spec = kept(job["spec"], "completions", "backoffLimit", "ttlSecondsAfterFinished")
+    of_pod = job["spec"]["template"]["metadata"]
+    labels = of_pod["labels"].items()
+    of_pod["labels"] = {name: value for name, value in labels if not _ADDED_LABEL.match(name)}
+    spec = kept(job["spec"], "completions", "backoffLimit", "ttlSecondsAfterFinished", "template")
     metadata = kept(job["metadata"], "name", "labels", "annotations")
-    kind = {"apiVersion": job["apiVersion"], "kind": job["kind"]}
-    return {**kind, "metadata": metadata, "spec": {**spec, "template": template}}
+    return {**kept(job, "apiVersion", "kind"), "metadata": metadata, "spec": spec}
 
 
 def read_refusals(found: str) -> dict[str, str]:
@@ -139,21 +135,21 @@ def read_refusals(found: str) -> dict[str, str]:
     Raises:
       HostError: it is no list of events.
     """
-    with _readable(found):
+    with items_of(found) as items:
         # The pod that was refused has another name each time.
-        return {
-            str(event["involvedObject"]["name"]): _text(
-                event["message"].rpartition("forbidden: ")[2]
-            )
-            for event in json.loads(found)["items"]
-        }
+        told = {str(event["involvedObject"]["name"]): event["message"] for event in items}
+        return {name: _text(words.rpartition("forbidden: ")[2]) for name, words in told.items()}
 
 
 @contextmanager
-def _readable(found: str) -> Iterator[None]:
-    """Raises HostError where an answer is not what is read of it."""
+def items_of(found: str) -> Iterator[list[dict[str, Any]]]:
+    """Gives the objects that `kubectl get --output=json` has printed.
+
+    Raises:
+      HostError: these are none, or lack what the context reads of them.
+    """
     try:
-        yield
+        yield json.loads(found)["items"]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise HostError(f"kubectl get printed {found[:60]!r}, which cannot be read") from None
 
@@ -190,9 +186,8 @@ def read_pod(pod: dict[str, Any]) -> Pod:
             answer = waits.get("message", "").rpartition('": ')[2]
             waits = {**waits, "message": f"{container['image']}: {answer}"}
         words = words or _words(waits)
-    cause = (
-        ExitReason.TIME_LIMIT if why.get("reason") == "DeadlineExceeded" else ExitReason.PLATFORM
-    )
+    is_late = why.get("reason") == "DeadlineExceeded"
+    cause = ExitReason.TIME_LIMIT if is_late else ExitReason.PLATFORM
     if not why or _OWN_FAULT.search(why.get("message", "")):
         cause = ExitReason.TASK_FAILED
     names = (_task(pod), metadata["name"], metadata["uid"], pod.get("spec", {}).get("nodeName", ""))
@@ -213,9 +208,9 @@ def _condition(found: dict[str, Any], value: str, kind: str = "") -> dict[str, A
 def _exit_words(ended: Optional[dict[str, Any]]) -> str:
     if ended is None:
         return ""
-    words = f"exit code {ended['exitCode']}"
-    is_plain = ended.get("reason") in (None, "Error", "Completed")
-    return words if is_plain else f"{words}, {_words({'reason': ended['reason']})}"
+    reason = ended.get("reason")
+    more = "" if reason in (None, "Error", "Completed") else f", {_words({'reason': reason})}"
+    return f"exit code {ended['exitCode']}{more}"
 
 
 def _words(found: dict[str, Any]) -> str:

@@ -22,7 +22,6 @@ from typing import Optional
 
 from launch.backends.registry import BACKENDS
 from launch.backends.slurm import scheduler
-from launch.backends.slurm.script import arranged
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import expand
 from launch.cluster.model import Cluster, Host
@@ -43,12 +42,11 @@ _MOST_TIMEOUTS = 3  # in a row without a newer checkpoint
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs the job that standard input describes; returns its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    split = words.index("--")
     parser = argparse.ArgumentParser(prog="python -m launch.backends.slurm.job", allow_abbrev=False)
     parser.add_argument("--run", metavar="DIR", help="the run's folder; by default a new one")
     parser.add_argument("--environment", metavar="A,B", default="", help="variables for all tasks")
-    options = parser.parse_args(words[:split])
+    parser.add_argument("arguments", nargs="*", help="the training's, after `--`")
+    options = parser.parse_args(argv)
     warnings: list[int] = []
 
     def note(signum: int, _: Optional[FrameType]) -> None:
@@ -61,15 +59,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if folder is not None:
             with contextlib.suppress(OSError):
                 folder.reserve_end()  # an earlier start of this job may have ended
-        cluster = _on_its_nodes(arranged(read_cluster("/dev/stdin", BACKENDS)))
+        described = read_cluster("/dev/stdin", BACKENDS)
+        cluster = _on_its_nodes(BACKENDS["slurm"].arranged(described))
         values = allowed_variables([name for name in options.environment.split(",") if name])
-        job = make_job(replace(cluster, environment=tuple(values.items())), words[split + 1 :])
+        job = make_job(replace(cluster, environment=tuple(values.items())), options.arguments)
         folder = folder or RunFolder.create(state_dir(), job)
         display = Display(writer(folder.output_log) if options.run else None, live=False)
-        try:
-            result = run_with_agents(job, folder, _transport(job.cluster), display)
-        finally:
-            display.close()
+        result = run_with_agents(job, folder, _transport(job.cluster), display)
         is_late = bool(warnings) and result.exit_code == 128 + signal.SIGTERM
         if is_late or result.cause is ExitReason.PLATFORM:
             shown = _shown()

@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Optional
@@ -28,7 +28,6 @@ from launch.cluster.model import TASK_TYPES, TRAINERS, Cluster, Host
 from launch.cluster.show import quoted_path, variables
 from launch.cluster.tasks import Job
 from launch.cluster.yaml_section import matching, option, setting, whole, yes_or_no
-from launch.errors import LaunchError
 
 NAME = "cifar10"
 _SAVE_SECS = 10  # on top of the time that tasks get to stop, for messages to the nodes
@@ -85,26 +84,6 @@ class SlurmSettings:
     options: tuple[str, ...] = setting((), option(r"[A-Za-z0-9_.,:;/+@%&|*\[\]()!=-]", _OURS))
 
 
-def arranged(cluster: Cluster) -> Cluster:
-    """Returns the cluster with the ps on nodes of their own, if `ps:` asks for such nodes."""
-    of_ps, num_ps = dict(cluster.section(SlurmSettings).ps), cluster.count("ps")
-    if not of_ps or not num_ps:
-        return cluster
-    try:
-        num_nodes = whole(1, num_ps)(of_ps.get("nodes", "1"))
-    except LaunchError as error:
-        raise LaunchError(f"slurm.ps: nodes {error}") from None
-    hosts = [
-        replace(host, roles=tuple(role for role in host.roles if role[0] != "ps"))
-        for host in cluster.hosts
-        if host.trains
-    ]
-    for i in range(num_nodes):
-        name, roles = f"node{len(hosts)}", (("ps", len(range(i, num_ps, num_nodes))),)
-        hosts.append(replace(hosts[0], name=name, address=name, roles=roles, gpus=0))
-    return replace(cluster, hosts=tuple(hosts))
-
-
 def batch_script(job: Job, root: Path = ROOT) -> str:
     """Returns the batch script of a job, whose launcher is in the folder `root`."""
     cluster, host = job.cluster, job.cluster.hosts[0]
@@ -113,9 +92,7 @@ def batch_script(job: Job, root: Path = ROOT) -> str:
     template = resources.files("launch.backends.slurm") / "templates" / "job.sbatch"
     return template.read_text("utf-8").format(
         options="\n#SBATCH hetjob\n".join(
-            "\n".join(f"#SBATCH {option}" for option in part)
-            for part in (options(cluster), ps_options(cluster))
-            if part
+            "\n".join(f"#SBATCH {option}" for option in part) for part in options(cluster)
         ),
         needs=f"# The shell that submits it must have set: {', '.join(needed)}\n" if needed else "",
         root=shlex.quote(str(root)),
@@ -126,11 +103,12 @@ def batch_script(job: Job, root: Path = ROOT) -> str:
     )
 
 
-def options(cluster: Cluster) -> list[str]:
-    """Returns the options for sbatch; with `ps:`, those of the trainers' nodes."""
+def options(cluster: Cluster) -> list[list[str]]:
+    """Returns the options for sbatch of each part of a job: the ps may have nodes of their own."""
     slurm = cluster.section(SlurmSettings)
-    hosts = [host for host in cluster.hosts if host.trains or not slurm.ps]
-    found = [f"--job-name={NAME}", *_resources(cluster, hosts, {})]
+    of_ps = [host for host in cluster.hosts if slurm.ps and not host.trains]
+    others = [host for host in cluster.hosts if host.trains or not slurm.ps]
+    found = [f"--job-name={NAME}", *_resources(cluster, others, {})]
     if slurm.exclusive:
         found.append("--exclusive")
     found.append("--requeue" if slurm.requeue else "--no-requeue")
@@ -139,14 +117,8 @@ def options(cluster: Cluster) -> list[str]:
     if slurm.time:
         warning_secs = min(warning_secs, seconds_of(slurm.time) // 2)
     found.append(f"--signal=B:USR1@{warning_secs}")
-    return [*found, "--open-mode=append", *slurm.options]
-
-
-def ps_options(cluster: Cluster) -> list[str]:
-    """Returns the options for the ps' own nodes; [] if they have none."""
-    slurm = cluster.section(SlurmSettings)
-    hosts = [host for host in cluster.hosts if slurm.ps and not host.trains]
-    return _resources(cluster, hosts, dict(slurm.ps)) if hosts else []
+    found += ["--open-mode=append", *slurm.options]
+    return [found, _resources(cluster, of_ps, dict(slurm.ps))] if of_ps else [found]
 
 
 def _resources(cluster: Cluster, hosts: Sequence[Host], own: Mapping[str, str]) -> list[str]:

@@ -97,7 +97,7 @@ def test_gpus_show_where_they_are_there_or_asked_for(
 
 def test_folders_are_mounted_and_the_one_for_output_is_made(engine: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    mounts = [("data", "/data/data", True), (f"{tmp_path}/new/output", "/data/output", False)]
+    mounts = [("/data/data", "data"), ("/data/output", f"{tmp_path}/new/output")]
     made = Containers(str(engine), mounts)
     assert _words(made, cwd=str(tmp_path))[-2:] == [
         f"--mount=type=bind,source={tmp_path}/data,target=/data/data,readonly",
@@ -122,7 +122,7 @@ def test_an_engine_that_is_not_there_is_an_error() -> None:
 
 
 def test_a_folder_with_records_that_is_not_there_is_an_error(engine: Path) -> None:
-    made = Containers(str(engine), [("no", "/data/data", True)])
+    made = Containers(str(engine), [("/data/data", "no")])
     with pytest.raises(OSError, match=r"^/no does not exist; set docker\.data to the folder with"):
         made.prepare(ORDER, LABELS)
 

@@ -129,9 +129,8 @@ def test_a_job_without_a_deadline_has_none() -> None:
 def test_kubernetes_and_the_training_operator_would_take_all(tmp_path: Path, text: str) -> None:
     job = make_job(read(tmp_path, text), ["--train-batch-size=16"])
     found = manifests.tfjob(job, "cifar10")
-    alike = (manifests.network_policy, manifests.service, partial(manifests.secret, values={}))
-    jobs = manifests.task_jobs(job, "cifar10").values()
-    for manifest in (found, *(make(job, "cifar10") for make in alike), *jobs):
+    secret = manifests.secret(job, "cifar10", {"A": "b"})
+    for manifest in (found, secret, *manifests.planned(job)):
         assert check_object(manifest) == []
 
 

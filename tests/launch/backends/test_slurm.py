@@ -12,20 +12,17 @@ from typing import Any
 import pytest
 
 from launch.backends.registry import BACKENDS
+from launch.backends.slurm import backend as slurm_backend
 from launch.backends.slurm import job as slurm_job
-from launch.backends.slurm import job_watch
-from launch.backends.slurm.backend import Slurm
+from launch.backends.slurm.backend import JobWatch, Slurm, how_it_ended
 from launch.backends.slurm.job import cores_per_node
 from launch.backends.slurm.job import main as run_job
-from launch.backends.slurm.job_watch import JobWatch, how_it_ended
 from launch.backends.slurm.scheduler import JobState, SlurmJob, state_of
 from launch.backends.slurm.script import (
     SlurmSettings,
-    arranged,
     batch_script,
     description,
     options,
-    ps_options,
     seconds_of,
 )
 from launch.cluster.host_list import ROOT, on_chosen_hosts
@@ -114,18 +111,19 @@ def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
 
 def test_ps_on_nodes_of_their_own_are_the_second_part_of_the_job(tmp_path: Path) -> None:
     text = f"{TASKS}gpus_per_task: 1\nslurm: {{partition: gpu, time: 30, ps: {{PS}}}}\n"
-    cluster = arranged(read(tmp_path, text.replace("{PS}", "{partition: cpu, nodes: 2}")))
+    cluster = Slurm().arranged(read(tmp_path, text.replace("{PS}", "{partition: cpu, nodes: 2}")))
     roles = [dict(host.roles) for host in cluster.hosts]
     assert roles == [{"master": 1}, {"worker": 1}, {"ps": 1}, {"ps": 1}]
-    assert options(cluster)[1:6] == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
-                                     "--gres=gpu:1", "--partition=gpu"]  # fmt: skip
-    assert ps_options(cluster) == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
-                                   "--partition=cpu", "--time=30"]  # fmt: skip
+    of_trainers, of_ps = options(cluster)
+    assert of_trainers[1:6] == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
+                                "--gres=gpu:1", "--partition=gpu"]  # fmt: skip
+    assert of_ps == ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1",
+                     "--partition=cpu", "--time=30"]  # fmt: skip
     assert "#SBATCH hetjob\n#SBATCH --nodes=2\n" in batch_script(make_job(cluster))
     # The job itself, on its nodes, finds the same.
-    assert arranged(read(tmp_path, description(cluster))).hosts == cluster.hosts
+    assert Slurm().arranged(read(tmp_path, description(cluster))).hosts == cluster.hosts
     with pytest.raises(LaunchError, match="^slurm.ps: nodes must be a whole number from 1 to 2, g"):
-        arranged(read(tmp_path, text.replace("{PS}", "{nodes: 3}")))
+        Slurm().arranged(read(tmp_path, text.replace("{PS}", "{nodes: 3}")))
 
 
 def test_values_of_variables_are_not_in_the_script() -> None:
@@ -143,7 +141,7 @@ def test_settings_become_options(tmp_path: Path) -> None:
         "  time: 1:30:00\n  mem: 16G\n  cpus_per_task: 8\n  gpu_type: a100\n  exclusive: true\n"
         "  requeue: true\n  options: [--constraint=ib, --mail-type=END]\n",
     )
-    assert options(cluster) == [
+    assert options(cluster)[0] == [
         "--job-name=cifar10",
         "--nodes=1",
         "--ntasks-per-node=1",
@@ -166,8 +164,8 @@ def test_settings_become_options(tmp_path: Path) -> None:
 def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
     for time, secs in (("2", 60), ("90:30", 130), ("0:40", 20), ("0-0:1", 30)):
         cluster = slurm_cluster(settings={"slurm": SlurmSettings(time=time)})
-        assert f"--signal=B:USR1@{secs}" in options(cluster)
-    assert "--signal=B:USR1@20" in options(slurm_cluster(limits=Limits(stop_secs=5)))
+        assert f"--signal=B:USR1@{secs}" in options(cluster)[0]
+    assert "--signal=B:USR1@20" in options(slurm_cluster(limits=Limits(stop_secs=5)))[0]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,7 @@ def test_cores_per_node_are_read_as_slurm_writes_them() -> None:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder whose stand-ins are called in the place of Slurm's commands."""
-    monkeypatch.setattr(job_watch, "HURRY_SECS", 0.05)
+    monkeypatch.setattr(slurm_backend, "HURRY_SECS", 0.05)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
