@@ -2,7 +2,7 @@
 
 LaunchError               the user made a mistake, and nothing was started: exit code 2
 └── HostError             a host, or the saved state of a run, cannot be used: exit code 1
-    └── NotHereError      this machine has not what it takes to ask, so nothing was started
+    └── NotHereError      nothing was started: a program is missing here, or a cluster refuses
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ class HostError(LaunchError):
 
 
 class NotHereError(HostError):
-    """This machine lacks a program, such as sbatch, so that nothing could be asked or started."""
+    """Nothing was started: this machine lacks a program, such as sbatch, or a cluster refuses."""
 
 
 def below_each_other(reasons: Iterable[str]) -> str:

@@ -72,13 +72,16 @@ def with_setting(cluster: Cluster, pair: str, backends: Backends) -> Cluster:
     keys, equals, text = pair.partition("=")
     if not keys or not equals:
         raise LaunchError(f"--set must be KEY=VALUE, such as slurm.partition=gpu, got {pair!r}")
+    if keys.partition(".")[0] in ("backend", "hosts", "tasks", "nodes"):
+        flags = "--on, --hosts, --hostfile, --workers, --ps and --nodes"
+        raise LaunchError(f"--set {pair}: {flags} say where tasks run, or the cluster file")
     node: Node = yaml.ScalarNode("", text)
     if text.startswith("["):
         try:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.YAMLError:
             raise LaunchError(f"--set {pair}: not a list as in YAML, such as [a, b]") from None
-    for key in reversed(keys.split(".")):
+    for key in reversed(keys.split(".", 2)):  # A label may have dots of its own.
         node = yaml.MappingNode("", [(yaml.ScalarNode("", key), node)])
     top = Section(f"--set {keys}", node, "a cluster file")
     said, of_hosts = _added(cluster, read_fields(top, Cluster)), read_fields(top, Host)

@@ -101,6 +101,8 @@ def expand(words: str) -> list[str]:
 def _numbers(part: str) -> list[str]:
     """Returns the numbers of `07` or `07-12`, as wide as the first one."""
     first, _, last = part.partition("-")
+    if int(last or first) < int(first):
+        raise LaunchError(f"[{part}]: a range begins with its lowest number: [{last}-{first}]")
     end = min(int(last or first), int(first) + MAX_TASKS)
     return [str(number).zfill(len(first)) for number in range(int(first), end + 1)]
 

@@ -36,8 +36,7 @@ def plan(options: argparse.Namespace) -> int:
             for task in backend.addressed(job).tasks
         ]  # fmt: skip
         files = [vars(document) for document in backend.plan(job)] if backend.survives else []
-        names = variables(job)
-        print_json(backend=backend.name, tasks=tasks, environment=names, documents=files)
+        print_json(backend=backend.name, tasks=tasks, environment=variables(job), documents=files)
         return 0
     print(as_documents(backend.plan(job)) if options.shell else backend.plan_text(job))
     return 0

@@ -293,6 +293,10 @@ def clean(options: argparse.Namespace) -> int:
         say(f"run {folder.run_id}: forgotten; {folder.path} is removed")
         return 0
     record = folder.record()
-    for line in BACKENDS[record["backend"]].clean(record) or ["nothing was left"]:
+    try:
+        lines = BACKENDS[record["backend"]].clean(record)
+    except NotHereError as error:
+        raise HostError(f"{error}; --forget takes the run off the list") from None
+    for line in lines or ["nothing was left"]:
         say(f"run {folder.run_id}: {line}")
     return 0

@@ -66,18 +66,18 @@ class Kubernetes(Backend):
         """
         text = manifests.as_yaml(manifests.planned(job))
         if names := show.variables(job):
-            secret = manifests.secret_name(manifests.NAME)
+            secret = manifests.secret_name(manifests.name_of(job))
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
             )
-        tfjob = manifests.as_yaml([manifests.tfjob(job, manifests.NAME)])
+        tfjob = manifests.as_yaml([manifests.tfjob(job, manifests.name_of(job))])
         comments = [f"#T {line}" for line in tfjob.splitlines()]
         return [show.Document("kubectl apply -f -", "\n".join([text, _INSTEAD, *comments]))]
 
     def addressed(self, job: Job) -> Job:
         """Returns the job with the names of pods in TF_CONFIG, as in the manifests."""
-        return manifests.addressed(job, manifests.NAME)
+        return manifests.addressed(job, manifests.name_of(job))
 
     def plan_text(self, job: Job) -> str:
         """Returns the manifests, which have each task's TF_CONFIG."""
@@ -102,7 +102,7 @@ class Kubernetes(Backend):
         except ForbiddenError:
             found = f"claims {', '.join(claims)}: you may not get them, so they were not looked at"
         allowed = allowed_variables(job.cluster.pass_environment)
-        objects = [*manifests.planned(job), manifests.secret(job, manifests.NAME, allowed)]
+        objects = [*manifests.planned(job), manifests.secret(job, manifests.name_of(job), allowed)]
         taken = kubectl.create(objects, "--dry-run=server", "--output=name").split()
         return Checked(said=[f"{where}: it would take all {len(taken)} objects", found])
 
@@ -113,7 +113,7 @@ class Kubernetes(Backend):
         """
         job, limits = with_token(job), job.cluster.limits
         allowed = allowed_variables(job.cluster.pass_environment)
-        name = manifests.name_of(folder.run_id)
+        name = manifests.name_of(job, folder.run_id)
         kubectl = connect(job.cluster.section(KubernetesSettings))
         jobs = manifests.task_jobs(job, name)
         policy, service = (manifests.made(kind, job, name) for kind in manifests.SHARED)
@@ -146,7 +146,7 @@ class Kubernetes(Backend):
     def known(self, run_id: str) -> Optional[Record]:
         """Returns the record of a run in the namespace of the current context; None if none."""
         kubectl = connect(KubernetesSettings())
-        record = JobObjects(kubectl, manifests.name_of(run_id)).record()
+        record = JobObjects(kubectl, "").record(run_id)
         if record is not None:  # another machine may call the cluster otherwise
             record["kubernetes"] |= {"context": kubectl.context, "namespace": kubectl.namespace}
         return record

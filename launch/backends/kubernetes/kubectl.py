@@ -14,7 +14,7 @@ from typing import Optional
 import yaml
 
 from launch.backends.kubernetes import state
-from launch.backends.kubernetes.manifests import RESTARTS, Manifest, annotated, selector
+from launch.backends.kubernetes.manifests import OURS, RESTARTS, Manifest, annotated, selector
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.kubernetes.state import Poll
 from launch.connect.tools import await_end, call, last_line
@@ -82,6 +82,7 @@ class Kubectl:
         """
         role = resources.files("launch.backends.kubernetes") / "templates" / "role.yaml"
         missing = []
+        self("auth", "can-i", "--list")  # a cluster that does not answer lacks no right
         for rule in yaml.safe_load(role.read_text("utf-8"))["rules"]:
             (group,), (what,) = rule["apiGroups"], rule["resources"]
             plural, _, part = what.partition("/")
@@ -152,11 +153,15 @@ class JobObjects:
           record: what another launcher needs to know of the run, which the Service keeps.
 
         Raises:
-          HostError: the cluster refuses one of them.
+          NotHereError: the cluster refuses the first of them, the Service, or does not answer.
+          HostError: it refuses another one.
         """
         words = ("create", "--filename=-", "--output=jsonpath={.metadata.uid}")
         found = annotated(owner, **{_RUN: json.dumps(record)})
-        self._own(self.kubectl(*words, given=json.dumps(found)))
+        try:
+            self._own(self.kubectl(*words, given=json.dumps(found)))
+        except HostError as error:
+            raise NotHereError(str(error)) from None
         self._create(owned, _TIMEOUT_SECS)
 
     def rejoin(self) -> dict[str, Manifest]:
@@ -167,11 +172,12 @@ class JobObjects:
         self._own(owners[0])
         return jobs
 
-    def record(self) -> Optional[Record]:
-        """Returns the run's record, as its Service has it; None if there is no such job."""
-        with state.items_of(self._get("services")) as items:
-            notes = items[0]["metadata"].get("annotations", {}) if items else {}
-            return json.loads(notes[_RUN]) if _RUN in notes else None
+    def record(self, run_id: str) -> Optional[Record]:
+        """Returns a run's record, as its Service has it; None if there is no job of it."""
+        with state.items_of(self._get("services", OURS)) as items:
+            notes = [item["metadata"].get("annotations", {}) for item in items]
+            records = [json.loads(note[_RUN]) for note in notes if _RUN in note]
+            return next((record for record in records if record["run"] == run_id), None)
 
     def _own(self, uid: str) -> None:
         self.owner = {"apiVersion": "v1", "kind": "Service", "name": self.name, "uid": uid}

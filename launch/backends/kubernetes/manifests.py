@@ -32,7 +32,7 @@ from launch.cluster.tasks import SCRIPT, Job, Task, with_tf_config
 
 Manifest = dict[str, Any]
 
-NAME = "cifar10"  # of a planned job; a run's id follows in its own
+NAME = "cifar10"  # of a job without a name of its own; a run's id follows
 RESTARTS = "cifar10-launch/restarts"  # annotation of a Job: how often its task was restarted
 CONTAINER = "tensorflow"
 _ROLES = {role.lower(): role for role in ("Master", "Chief", "Worker", "PS", "Evaluator")}
@@ -40,6 +40,7 @@ SHARED = ("NetworkPolicy", "Service")  # objects of a job that hold no values of
 _EMPTY: tuple[object, ...] = (None, [], {})
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
+OURS = f"--selector={_MANAGED_BY}={_LAUNCHER}"  # kubectl's option for the objects of all jobs
 # The operator's labels of pods; those of Jobs get the same ones, so that all are read in one way.
 JOB_NAME = "training.kubeflow.org/job-name"
 TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
@@ -96,7 +97,8 @@ def made(
 
 def planned(job: Job) -> list[Manifest]:
     """Returns the manifests that `plan` shows: all but the Secret with the variables' values."""
-    return [made(kind, job, NAME) for kind in SHARED] + [*task_jobs(job, NAME).values()]
+    name = name_of(job)
+    return [made(kind, job, name) for kind in SHARED] + [*task_jobs(job, name).values()]
 
 
 def secret(job: Job, name: str, allowed: Mapping[str, str]) -> Manifest:
@@ -160,9 +162,8 @@ def _pod_template(job: Job, task: Task, name: str, labels: Optional[Manifest] = 
     settings, cluster = job.cluster.section(KubernetesSettings), job.cluster
     is_ps = task.task_type == "ps"
     gpus = 0 if is_ps else cluster.gpus_per_task or 0
-    resources = {"cpu": settings.cpu, "memory": settings.memory}
-    if is_ps:
-        resources = {"cpu": settings.ps_cpu, "memory": settings.ps_memory}
+    of_ps, of_others = (settings.ps_cpu, settings.ps_memory), (settings.cpu, settings.memory)
+    resources = dict(zip(("cpu", "memory"), of_ps if is_ps else of_others))
     if gpus:
         resources[settings.gpu] = str(gpus)
     arguments = [posixpath.join(CODE, cluster.program or SCRIPT), *job.arguments]
@@ -216,9 +217,9 @@ def overdue_secs(limits: Limits) -> int:
     return grace_secs("ps", limits) + _NODE_SECS
 
 
-def name_of(run_id: str) -> str:
-    """Returns the name of a run's job."""
-    return f"{NAME}-{run_id}"
+def name_of(job: Job, run_id: str = "") -> str:
+    """Returns the name in the cluster of a job, of a run or only planned."""
+    return f"{job.cluster.name or NAME}-{run_id}".rstrip("-")
 
 
 def annotated(manifest: Manifest, **annotations: str) -> Manifest:
@@ -245,7 +246,7 @@ def job_name(name: str, task: str) -> str:
 
 def selector(name: str) -> str:
     """Returns kubectl's option for the objects, and the pods, with a job's labels."""
-    return f"--selector={_INSTANCE}={name},{_MANAGED_BY}={_LAUNCHER}"
+    return f"{OURS},{_INSTANCE}={name}"
 
 
 def as_yaml(manifests: "list[Manifest]") -> str:

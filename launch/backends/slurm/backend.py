@@ -89,7 +89,7 @@ class Slurm(Backend):
             for file in (path, output):
                 file.touch(mode=0o600)  # only its owner may read it
             path.write_text(script.batch_script(job, root), encoding="utf-8")
-        named = f"--job-name={_name(folder.run_id, job.cluster.name)}"
+        named = f"--job-name={job.cluster.name or script.NAME}-{folder.run_id}"
         # Options on the command line take precedence over the user's SBATCH_ variables.
         words, *of_ps = script.options(job.cluster)
         words += ["--parsable", named, f"--output={str(output).replace('%', '%%')}", "--export=ALL"]
@@ -104,7 +104,7 @@ class Slurm(Backend):
 
     def job_of(self, record: Record) -> Optional[SlurmJob]:
         """Returns this user's job that has the run's name; None if Slurm knows none."""
-        name = _name(record["run"], record.get("name"))
+        name = f"{record.get('name') or script.NAME}-{record['run']}"
         words = ("squeue", "--noheader", "--me", f"--name={name}", "--format=%i")
         job_id = ask(*words).stdout.partition("\n")[0]
         return SlurmJob(job_id) if job_id else None
@@ -159,10 +159,6 @@ def _with_snapshot(job: Job, folder: RunFolder, display: Display) -> tuple[Job, 
         raise HostError(f"no copy of the code in {workdir}: {error}; {hint}") from None
     copied = replace(cluster, program=str(root / os.path.basename(program)))
     return make_job(copied, job.arguments), root
-
-
-def _name(run_id: str, name: Optional[str]) -> str:
-    return f"{name or script.NAME}-{run_id}"
 
 
 def output_path(folder: RunFolder) -> Path:

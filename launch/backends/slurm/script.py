@@ -108,16 +108,14 @@ def options(cluster: Cluster) -> list[list[str]]:
     slurm = cluster.section(SlurmSettings)
     of_ps = [host for host in cluster.hosts if slurm.ps and not host.trains]
     others = [host for host in cluster.hosts if host.trains or not slurm.ps]
-    found = [f"--job-name={NAME}", *_resources(cluster, others, {})]
-    if slurm.exclusive:
-        found.append("--exclusive")
+    found = [f"--job-name={cluster.name or NAME}", *_resources(cluster, others, {})]
+    found += ["--exclusive"] * slurm.exclusive
     found.append("--requeue" if slurm.requeue else "--no-requeue")
     # Slurm warns the job in time to save, but no sooner than after half of its time limit.
     warning_secs = int(2 * cluster.limits.stop_secs) + _SAVE_SECS
     if slurm.time:
         warning_secs = min(warning_secs, seconds_of(slurm.time) // 2)
-    found.append(f"--signal=B:USR1@{warning_secs}")
-    found += ["--open-mode=append", *slurm.options]
+    found += [f"--signal=B:USR1@{warning_secs}", "--open-mode=append", *slurm.options]
     return [found, _resources(cluster, of_ps, dict(slurm.ps))] if of_ps else [found]
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from launch.backends.kubernetes import manifests
-from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.kubectl import JobObjects, Kubectl
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import BACKENDS
 from launch.cluster import show
@@ -165,9 +165,9 @@ def test_a_task_is_a_job_that_restarts_nothing_in_the_same_pod() -> None:
 
 
 def test_the_longest_names_are_short_enough() -> None:
-    cluster = kubernetes_cluster(chief=1, worker=1000, evaluator=1)
-    name = f"{manifests.NAME}-20260101-000000-ffff"
-    jobs = manifests.task_jobs(make_job(cluster), name).values()
+    cluster = replace(kubernetes_cluster(chief=1, worker=1000, evaluator=1), name="n" * 30)
+    name = manifests.name_of(job := make_job(cluster), "20260101-000000-ffff")
+    jobs = manifests.task_jobs(job, name).values()
     assert max(len(job["metadata"]["name"]) for job in jobs) <= 63  # as a label's value
 
 
@@ -283,10 +283,15 @@ def test_what_kubectl_complains_of_is_said_in_one_line(errors: str, words: str) 
     assert "\n" not in explained
 
 
-def test_without_a_context_nothing_is_submitted() -> None:
+def test_without_a_context_or_a_service_nothing_is_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     error = Kubectl(None, None).error("error: current-context is not set\n")
     assert isinstance(error, NotHereError)
     assert "choose one: kubectl config use-context NAME" in str(error)
+    put_kubectl(tmp_path, monkeypatch, "echo 'connection refused' >&2; exit 1\n")
+    with pytest.raises(NotHereError, match="kubectl: connection refused"):
+        JobObjects(Kubectl("lab", "vision"), "cifar10-1").create({"metadata": {}}, (), {})
 
 
 def test_check_asks_for_the_rights_of_the_documented_role_the_claims_and_a_dry_run(

@@ -199,6 +199,8 @@ def test_hosts_are_listed_as_slurm_writes_them(tmp_path: Path) -> None:
     ]  # fmt: skip
     with pytest.raises(LaunchError, match=r"lab.yaml:2: a\[1-9999\]: 2,001 hosts; a cluster has"):
         read(tmp_path, "hosts:\n- a[1-9999]\n")
+    with pytest.raises(LaunchError, match=r"a range begins with its lowest number: \[1-4\]"):
+        host_list.from_hosts("n[4-1,2]")
 
 
 @pytest.mark.parametrize("word", ["node0:2222", "a:b", "fe80::12345", "fe80::1%a b", "-oProxy=x"])

@@ -102,13 +102,14 @@ def test_keys_of_a_cluster_file_are_set_from_the_command_line(run: Run, tmp_path
     file = tmp_path / "lab.yaml"
     file.write_text("backend: slurm\ntasks: {master: 1}\nslurm: {mem: 1G}\nenvironment: {A: 1}\n")
     pairs = ("slurm.partition=gpu", "slurm.options=[--constraint=ib]", "limits.stop_secs=9",
-             "environment.B=x=y", "gpus=2", "workdir=/w")  # fmt: skip
+             "environment.B=x=y", "gpus=2", "workdir=/w", "name=exp1",
+             "kubernetes.labels.kueue.x-k8s.io/queue-name=lab")  # fmt: skip
     code, output = run(
         "up", "--dry-run", "--cluster", str(file), *(f"--set={pair}" for pair in pairs)
     )
     assert code == 0
     for line in ("#SBATCH --partition=gpu", "#SBATCH --mem=1G", "#SBATCH --constraint=ib",
-                 "#SBATCH --gres=gpu:2", "#SBATCH --signal=B:USR1@28",
+                 "#SBATCH --gres=gpu:2", "#SBATCH --job-name=exp1", "#SBATCH --signal=B:USR1@28",
                  "# The shell that submits it must have set: A, B", 'workdir: "/w"'):  # fmt: skip
         assert line in output.splitlines()
 
@@ -119,6 +120,7 @@ def test_keys_of_a_cluster_file_are_set_from_the_command_line(run: Run, tmp_path
         ("slurm.time=soon", "--set slurm.time: time must be minutes, h:mm:ss or d-hh:mm:ss, as s"),
         ("slurm.shelf=1", "--set slurm.shelf: shelf is not a key of slurm; known: partition, acc"),
         ("shelf=1", "--set shelf: shelf is not a key of a cluster file; known: gpus_per_task, po"),
+        ("tasks.worker=2", "--set tasks.worker=2: --on, --hosts, --hostfile, --workers, --ps and"),
         ("slurm=1", "--set slurm: slurm must be a mapping (`key: value` lines)"),
         ("slurm.options=[--x", "--set slurm.options=[--x: not a list as in YAML, such as [a, b]"),
         ("slurm.time", "--set must be KEY=VALUE, such as slurm.partition=gpu, got 'slurm.time'"),

@@ -153,7 +153,7 @@ def test_a_run_whose_scheduler_is_not_here_is_listed_and_can_be_forgotten(
     why = "no squeue on PATH here; run this on a login node of the cluster"
     status = said(tmp_path, "status", code=1)
     assert f"; whether the job goes on is not known: {why}\n" in status
-    assert said(tmp_path, "clean", code=1) == f"error: {why}\n"
+    assert said(tmp_path, "clean", code=1) == f"error: {why}; --forget takes the run off the list\n"
     forgotten = f"run {folder.run_id}: forgotten; {folder.path} is removed\n"
     assert said(tmp_path, "clean", "--forget") == forgotten
     assert said(tmp_path, "list") == f"no runs in {tmp_path}\n"
