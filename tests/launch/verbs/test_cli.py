@@ -104,9 +104,7 @@ def test_keys_of_a_cluster_file_are_set_from_the_command_line(run: Run, tmp_path
     pairs = ("slurm.partition=gpu", "slurm.options=[--constraint=ib]", "limits.stop_secs=9",
              "environment.B=x=y", "gpus=2", "workdir=/w", "name=exp1",
              "kubernetes.labels.kueue.x-k8s.io/queue-name=lab")  # fmt: skip
-    code, output = run(
-        "up", "--dry-run", "--cluster", str(file), *(f"--set={pair}" for pair in pairs)
-    )
+    code, output = run("up", "--dry-run", f"--cluster={file}", *(f"--set={pair}" for pair in pairs))
     assert code == 0
     for line in ("#SBATCH --partition=gpu", "#SBATCH --mem=1G", "#SBATCH --constraint=ib",
                  "#SBATCH --gres=gpu:2", "#SBATCH --job-name=exp1", "#SBATCH --signal=B:USR1@28",

@@ -138,9 +138,8 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
 
 def test_a_start_that_submitted_nothing_leaves_no_run(launcher: Launcher) -> None:
     launcher.env["PATH"] = "/nowhere"
-    output = launcher.up(("--on", "slurm"), exit_code=1)
-    words = "error: no sbatch on PATH here; run this on a login node of the cluster"
-    assert output.splitlines()[-1] == words
+    last = launcher.up(("--on", "slurm"), exit_code=1).splitlines()[-1]
+    assert last == "error: no sbatch on PATH here; run this on a login node of the cluster"
     assert list(launcher.state.iterdir()) == []
 
 
