@@ -64,8 +64,8 @@ def host_name(text: str) -> str:
             return address
     raise LaunchError(
         f"{text!r} is not a host: it must be NAME or USER@NAME, with a name of letters, digits, "
-        f". _ - or an IPv6 address, without a port: `ports:` in a cluster file (default "
-        f"{FIRST_PORT}) sets that of tasks, ~/.ssh/config that of ssh"
+        f". _ - or an IPv6 address. Slots stand in a file for --hostfile; `ports:` in a cluster "
+        f"file (default {FIRST_PORT}) sets the port of tasks, ~/.ssh/config that of ssh"
     )
 
 

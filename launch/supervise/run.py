@@ -80,7 +80,7 @@ def run_with_agents(
             }
             for task in ready.tasks
         }
-        return loop.follow(Agents(supervisor, loop, connections, orders))
+        return loop.supervise(Agents(supervisor, loop, connections, orders))
 
 
 def allowed_variables(names: Sequence[str]) -> dict[str, str]:

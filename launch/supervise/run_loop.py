@@ -81,7 +81,7 @@ class RunLoop:
         for line in shown:
             self._display.task_line(task, host, line)
 
-    def follow(self, driver: Driver) -> Result:
+    def supervise(self, driver: Driver) -> Result:
         """Runs until the result is known; returns it with the details that `_details` lists."""
         heeded, next_status = 0, 0.0
         driver.start()

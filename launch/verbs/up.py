@@ -70,7 +70,7 @@ def up(options: argparse.Namespace) -> int:
             return shutil.disk_usage(folder.path).free < _ROOM
         return False
 
-    result = follow(process, view, is_enough)
+    result = watch(process, view, is_enough)
     if result is None:
         ways_back(folder)
         if options.detach and not _has_started(folder, backend):
@@ -140,7 +140,7 @@ class View:
             self._display = None
 
 
-def follow(process: Background, view: View, is_enough: Callable[[], bool]) -> Optional[Result]:
+def watch(process: Background, view: View, is_enough: Callable[[], bool]) -> Optional[Result]:
     """Shows a run until it has ended or is left; returns how it ended, or None if it goes on.
 
     Args:

@@ -126,7 +126,7 @@ class Kubernetes(Backend):
         short = {**record, "hosts": [], "arguments": [], "tasks": tasks}
         objects = JobObjects(kubectl, name)
         create = partial(objects.create, service, owned, short)
-        return _follow(objects, folder, display, allowed, jobs, create)
+        return _supervise(objects, folder, display, allowed, jobs, create)
 
     def rejoin(self, folder: RunFolder, display: Display) -> Result:
         """Follows a job that was left, to its end; see `Backend.rejoin`."""
@@ -141,7 +141,7 @@ class Kubernetes(Backend):
         if missing := [task["task"] for task in record["tasks"] if task["task"] not in jobs]:
             lacks = f"has no Job for {', '.join(missing)} any more, so it cannot go on"
             raise HostError(f"{objects.title} {lacks}; {hint}")
-        return _follow(objects, folder, display, allowed, jobs, lambda: None)
+        return _supervise(objects, folder, display, allowed, jobs, lambda: None)
 
     def known(self, run_id: str) -> Optional[Record]:
         """Returns the record of a run in the namespace of the current context; None if none."""
@@ -159,7 +159,7 @@ class Kubernetes(Backend):
         return JobObjects(Kubectl(place["context"], place["namespace"]), place["name"])
 
 
-def _follow(
+def _supervise(
     objects: JobObjects,
     folder: RunFolder,
     display: Display,
@@ -186,10 +186,10 @@ def _follow(
         is_left = False
         try:
             create()
-            return loop.follow(driver)
+            return loop.supervise(driver)
         except Detached:
             is_left = True
-            words = f"not followed any more; {objects.title} goes on"
+            words = f"the launcher leaves; {objects.title} goes on"
             ways = f"to see or end it: attach or stop --run {folder.run_id}"
             return Result(128 + signal.SIGHUP, f"{words}; {ways}", cause=ExitReason.USER)
         finally:
@@ -360,7 +360,7 @@ class JobDriver:
         self._has_polled = True
         # A `stop` elsewhere deletes all Jobs, and the Service last.
         found = replace(found, is_deleted=found.is_deleted or not (found.jobs or self._to_start))
-        self._logs.follow(pod for pod in found.pods if pod.task in self._watch.states)
+        self._logs.read(pod for pod in found.pods if pod.task in self._watch.states)
         self._carry_out(self._watch.saw(found, now))
         self._watch.is_blind = self._logs.refusal is not None
         if self._logs.refusal is not None:

@@ -102,7 +102,7 @@ class PodLogs:
         """Whether the log of every pod that has ended was read to its end."""
         return all(log.is_complete or log.pod.state != "ended" for log in self._logs.values())
 
-    def follow(self, pods: Iterable[Pod]) -> None:
+    def read(self, pods: Iterable[Pod]) -> None:
         """Opens the connections that are missing, for the pods that a poll has just shown."""
         shown = {pod.uid: pod for pod in pods}
         for uid, pod in shown.items():

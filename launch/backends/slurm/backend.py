@@ -195,7 +195,7 @@ class JobWatch:
         for signum in stops[len(self._stops) :]:
             if signum == signal.SIGHUP:
                 goes_on = "is asked to end" if self._stops else "goes on"
-                words = f"not followed any more; {self._job.title} {goes_on}"
+                words = f"the launcher leaves; {self._job.title} {goes_on}"
                 return Result(128 + signum, words, cause=ExitReason.USER)
             self._stops.append(signum)
             self._job.urgency = min(len(self._stops), CANCEL)

@@ -73,7 +73,7 @@ class Logs:
     def poll(self, *pods: Pod) -> list[str]:
         """Takes a poll, waits for the ends of the connections, and returns the new lines."""
         self.lines = []
-        self.logs.follow(pods)
+        self.logs.read(pods)
         while any(log.process is not None for log in self.logs._logs.values()):
             self._events.get(timeout=30)()
         return self.lines

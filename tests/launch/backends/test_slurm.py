@@ -465,7 +465,7 @@ def test_a_lost_terminal_ends_only_the_following(scene: Scene) -> None:
     scene.stops.append(signal.SIGHUP)
     scene.steps(1)
     assert scene.result.exit_code == 129
-    assert scene.result.reason == "not followed any more; Slurm job 7 goes on"
+    assert scene.result.reason == "the launcher leaves; Slurm job 7 goes on"
     assert scene.slurm.requests == []
     assert scene.folder.status()["exit_code"] is None
 

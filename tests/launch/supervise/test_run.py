@@ -249,7 +249,7 @@ class Scene:
         finals: list[LoopEvent] = [self.end] if driver is None else []
         for event in [*events, *finals]:
             self.loop.events.put(event)
-        result = self.loop.follow(driver or Driver())
+        result = self.loop.supervise(driver or Driver())
         self.display.close()
         return result
 
@@ -284,7 +284,7 @@ def test_what_the_job_saved_is_what_its_lead_saved(scene: Scene) -> None:
     worker.take(["saved here/model.ckpt-3"])
     assert scene.run(lambda: scene.end(143), driver=Driver()).details == ()
     master.take(["saved output/model.ckpt-3", "stopped by signal 15"])
-    assert scene.loop.follow(Driver()).details == ("saved output/model.ckpt-3",)
+    assert scene.loop.supervise(Driver()).details == ("saved output/model.ckpt-3",)
 
 
 def test_each_signal_is_heeded_once(scene: Scene) -> None:

@@ -173,7 +173,7 @@ def test_a_reader_that_stands_still_keeps_no_signal_from_the_run(
     with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         with signals_once(lambda: not select.select([], [writing], [], 0)[1], signal.SIGTERM):
-            result = up_verb.follow(cast(Background, Process()), View(folder), lambda: False)
+            result = up_verb.watch(cast(Background, Process()), View(folder), lambda: False)
     assert result == Result(143, "stopped by SIGTERM")
 
 
