@@ -169,8 +169,8 @@ class Place<Pair, Neighbours::kRows> {
 
 #endif
 
-// A product's rows and columns, of vectors, that the registers hold: AVX-512 has twice as many. With
-// two columns, a row's factor is loaded half as often.
+// A product's rows and columns, of vectors, that the registers hold, of which AVX-512 has twice as
+// many. With two columns, a row's factor is loaded half as often.
 constexpr int kRows = kLanes / 2, kColumns = 2;
 
 // A product of two matrices of operands, [kRows, depth] and [depth, columns * kLanes]; added to
