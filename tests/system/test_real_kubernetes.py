@@ -162,10 +162,8 @@ def test_a_failed_task_an_evicted_pod_and_a_deleted_job_are_told_apart(
     words = ("--", *TRAINING, "/data/output/d", "--train-steps", "100000")
     evicted = launcher.start_up(flags(bed), "--set=restarts=0", *words)
     launcher.wait_for_log("worker/0", "images/s")
-    pods = bed.kubectl("get", "pods", "-oname", "-l", f"{manifests.TYPE}=worker")
-    pod = pods.strip().removeprefix("pod/")
-    name = f"--name={'n' * 30}"
-    failed = launcher.up(flags(bed), name, "--", *TRAINING, "/none", exit_code=2)
+    pod = bed.kubectl("get", "pods", "-oname", "-l", f"{manifests.TYPE}=worker").strip()[4:]
+    failed = launcher.up(flags(bed), f"--name={'n' * 30}", "--", *TRAINING, "/none", exit_code=2)
     assert "master/0 on node-a failed: exit code 2" in failed
     eviction = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": pod}}
     path = f"/api/v1/namespaces/lab/pods/{pod}/eviction"
@@ -176,6 +174,8 @@ def test_a_failed_task_an_evicted_pod_and_a_deleted_job_are_told_apart(
 
     deleted = launcher.start_up(flags(bed), *words)
     launcher.wait_for_log("worker/0", "images/s")
+    bed.kubectl("delete", "job", "-l", f"{manifests.TYPE}=worker", "--wait=false")
+    read_until(deleted, "restart 1 of 1")
     bed.kubectl("delete", "service", "--all")
     output, _ = deleted.communicate(timeout=200)
     assert "the job was deleted by someone else" in output
@@ -195,6 +195,7 @@ def test_a_job_outlives_an_api_server_that_is_away(bed: Bed, launcher: Launcher)
         os.kill(server, signal.SIGCONT)
     output, _ = process.communicate(timeout=200)
     assert "trying again" not in output
+    assert "still running: killed" not in output
     assert output.splitlines()[-1] == "master/0 is done"
     wait_for(lambda: not bed.left(), "end of the objects")
 
