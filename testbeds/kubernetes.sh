@@ -79,7 +79,7 @@ image() { # NAME ENTRYPOINT [PROGRAM]: imports an image with empty folders, and 
   cat >"$work/config.json" <<END
 {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids":
  ["sha256:$(sha256sum <"$work/layer.tar" | cut -d' ' -f1)"]}, "config": {"Entrypoint": [$2], "WorkingDir": "/data",
- "Env": ["PATH=$VENV/bin:/usr/sbin:/usr/bin", "HOME=/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"]}}
+ "Env": ["PATH=/venv/bin:/usr/sbin:/usr/bin", "HOME=/tmp", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"]}}
 END
   echo "[{\"Config\": \"config.json\", \"RepoTags\": [\"$1\"], \"Layers\": [\"layer.tar\"]}]" >"$work/manifest.json"
   tar c -C "$work" manifest.json config.json layer.tar | ctr images import - >/dev/null
@@ -154,8 +154,8 @@ END
   # What stands in for an image: this machine's programs, and the code as the Dockerfile copies it.
   ctr oci spec | ROOT=$ROOT "$VENV/bin/python" -c '
 import json, os, sys
-spec, code = json.load(sys.stdin), os.environ["ROOT"]
-places = {path: path for path in ("/usr", "/etc", *sys.argv[1:])}
+spec, code, (venv, python) = json.load(sys.stdin), os.environ["ROOT"], sys.argv[1:]
+places = {"/usr": "/usr", "/etc": "/etc", python: python, venv: "/venv"}  # A pod has a /tmp of its own.
 for name in ("cifar10_main.py", "cifar10_program", "cifar10", "data_prep"):
     places[f"{code}/{name}"] = f"/data/{name}"
 spec["mounts"] += [{"source": path, "destination": to, "type": "bind", "options": ["rbind", "ro"]}
