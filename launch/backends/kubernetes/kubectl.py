@@ -153,15 +153,15 @@ class JobObjects:
           record: what another launcher needs to know of the run, which the Service keeps.
 
         Raises:
-          NotHereError: the cluster refuses the first of them, the Service, or does not answer.
-          HostError: it refuses another one.
+          NotHereError: the cluster refuses the first of them, the Service, or cannot be reached.
+          HostError: it refuses another one, or no answer came, so that the Service may be there.
         """
-        words = ("create", "--filename=-", "--output=jsonpath={.metadata.uid}")
         found = annotated(owner, **{_RUN: json.dumps(record)})
-        try:
-            self._own(self.kubectl(*words, given=json.dumps(found)))
-        except HostError as error:
-            raise NotHereError(str(error)) from None
+        command = self.kubectl.command("create", "-f-", "--output=jsonpath={.metadata.uid}")
+        done = call(command, _TIMEOUT_SECS, _INSTALL, given=json.dumps(found))
+        if done.returncode:
+            raise NotHereError(str(self.kubectl.error(done.stderr)))
+        self._own(done.stdout)
         self._create(owned, _TIMEOUT_SECS)
 
     def rejoin(self) -> dict[str, Manifest]:
