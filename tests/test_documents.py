@@ -39,7 +39,7 @@ PREPARING = {
     f"{PREP} show data": ("", "", "grid.png"),
     f"{PREP} --help": ("", "--source", ""),
     f"{MAIN} --help": ("", "--help-all", ""),
-    f"{LAUNCH} plan --hosts ip0,ip1 -- --train-batch-size=128": ("", '"worker": ["ip1:2222"]', ""),
+    f"{LAUNCH} plan --shell --hosts ip0,ip1 -- --train-batch-size=128": ("", '["ip1:2222"]', ""),
 }
 TRAINING = {
     TRAIN: (SMALL, "result: output/result.json", "output/report.html"),
