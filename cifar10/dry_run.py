@@ -32,9 +32,7 @@ _TIMED_SECS = 5.0
 
 def dry_run(config: TrainConfig, stop: StopRequest) -> None:
     """Prints what training would do, and how long; raises what `train_and_evaluate` raises."""
-    records = open_records(config.data_path)
-    for split in (TRAIN, EVAL):
-        records.require(split)
+    records = open_records(config.data_path, TRAIN, EVAL)
     check_criteria(config, records)
     model_settings.check_same(config, records.class_names)
     position = position_seen_by_worker(config.output_path)

@@ -69,9 +69,7 @@ def train_and_evaluate(
       TrainingError: training failed, or a task that is needed does not answer in time.
       Stopped: a signal arrived; if training had begun, a checkpoint has been saved.
     """
-    records = open_records(config.data_path)
-    for split in (TRAIN, EVAL):
-        records.require(split)
+    records = open_records(config.data_path, TRAIN, EVAL)
     check_criteria(config, records)
     open_folders(config)
     lock = folder_lock.hold(config.output_path, config.log_path, folder_lock.TRAINING, stop.check)
@@ -173,8 +171,7 @@ def _train_as_chief(
 
 def train_as_worker(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     """Trains with the chief, which saves and validates; raises what `train_and_evaluate` does."""
-    records = open_records(config.data_path)
-    records.require(TRAIN)
+    records = open_records(config.data_path, TRAIN)
     steps = 0
 
     def check() -> None:

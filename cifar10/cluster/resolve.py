@@ -111,8 +111,7 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
         raise ConfigError(f"{rule}, got {config.replicas_to_aggregate} ({show(jobs)})")
     if count == 1 or config.sync or config.replication == "in-graph":
         return
-    updates_at_once = optim.find(config.optimizer).updates_at_once
-    if config.lookahead_steps or updates_at_once:
+    if config.lookahead_steps or optim.find(config.optimizer).updates_at_once:
         name = "lookahead_steps" if config.lookahead_steps else "optimizer"
         need = f"{flag_name(name)} {getattr(config, name)} needs all weights between two updates"
         fault = f"{count} tasks update them at any time"

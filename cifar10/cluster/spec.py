@@ -61,11 +61,6 @@ class Task:
         """The session target of the task's server."""
         return f"grpc://{self.address}"
 
-    @property
-    def cpu(self) -> str:
-        """The name of the task's CPU in TensorFlow."""
-        return f"{self.device}/device:CPU:0"
-
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:

@@ -25,7 +25,7 @@ from cifar10.guard.hooks import EvaluationPhase, SavingPhase, TrainingPhases
 from cifar10.guard.peers import Peers
 from cifar10.guard.server import TaskIdentity
 from cifar10.guard.watchdog import EVALUATION, SAVING, START, StallCheck, watching
-from cifar10.host.process import StopRequest, log
+from cifar10.host.process import StopRequest
 from cifar10.input.records import RecordSet
 from cifar10.output import run_file
 from cifar10.step.params import ModelParams
@@ -113,7 +113,7 @@ class ClusterGuard(Guard):
         """
         self._peers.start()
         self.activity.hears_all = self.hears_all
-        self._peers.wait_for([task for tasks, _ in self._needs() for task in tasks], check, log)
+        self._peers.wait_for([task for tasks, _ in self._needs() for task in tasks], check, True)
 
     def _needs(self) -> list[tuple[list[Task], int]]:
         """Returns whom this trainer needs at the moment: of each list all but so many."""

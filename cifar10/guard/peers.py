@@ -193,32 +193,28 @@ class Peers:
         return [*(f"{task} answers again" for task in again), *(f"{task} {words}" for task in gone)]
 
     def wait_for(
-        self,
-        tasks: Sequence[Task],
-        check: Callable[[], None] = lambda: None,
-        log: Callable[[str], None] = lambda _: None,
+        self, tasks: Sequence[Task], check: Callable[[], None] = lambda: None, says: bool = False
     ) -> None:
         """Waits until all of the tasks answer.
 
         Args:
           tasks: the tasks.
           check: function called repeatedly meanwhile; an exception that it raises ends the wait.
-          log: function that prints a line.
+          says: whether a line says so after some seconds.
 
         Raises:
           ConfigError: a task belongs to another job.
           TrainingError: a task has not answered within the timeout.
         """
         started = checked = time.monotonic()
-        said = False
         while absent := [task for task in tasks if not self._states[task].answers]:
             if time.monotonic() >= checked:  # A worker's reads files that all share.
                 check()
                 checked = time.monotonic() + _PERIOD_SECS / 2
             self.require(absent)
-            if not said and time.monotonic() - started > _SAY_AFTER_SECS:
+            if says and time.monotonic() - started > _SAY_AFTER_SECS:
                 log(f"waiting for {', '.join(map(str, absent))}")
-                said = True
+                says = False  # Once is enough.
             time.sleep(0.05)
 
     def _ask(self, task: Task) -> None:

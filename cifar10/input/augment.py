@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 
-PADDING = 4  # pixels on each side before the crop, as in arXiv:1512.03385, section 4.2
 _PIXELS = HEIGHT * WIDTH
 # The constants of SplitMix64 (Steele et al. 2014).
 _INCREMENT = 0x9E3779B97F4A7C15
@@ -37,13 +36,14 @@ def words(numbers: Any) -> Any:
     return state
 
 
-def draw(images: Any, random: Any, padding: int = PADDING, flip: Any = None) -> Any:
+def draw(images: Any, random: Any, padding: int, flip: Any = None) -> Any:
     """Draws how each image of a batch is shifted and flipped, and the centre of its cutout.
 
     Args:
       images: the index in the split of each image, int64 [N].
       random: a random word per image, uint64 [N]; the image's numbers depend on it alone.
-      padding: the most pixels by which a crop shifts an image, in each direction.
+      padding: the most pixels by which a crop shifts an image, in each direction
+        (4 in arXiv:1512.03385, section 4.2).
       flip: whether to flip each image, int [N] of 0 and 1; None: each is flipped with probability
         1/2.
 

@@ -189,7 +189,11 @@ def draws(
         chosen, flip = shuffled_indices(positions, count, config.seed), None
         random = words(origin + tf.cast(positions, tf.uint64))
         if config.flip == "alternating":
-            flip = alternating_flips(positions, chosen, count, config.seed)
+            # Each image is flipped in every other epoch, half of the images in the first one: two
+            # successive epochs contain each image both ways, which random flips leave to chance
+            # (Jordan 2024, arXiv:2404.00498, section 3.5).
+            first = tf.cast(_cipher_keys(config.seed, chosen)[:, 0], tf.int64)
+            flip = (first + positions // count) % 2
         return augment.draw(chosen, random, config.crop_padding, flip)
 
     return tf.data.Dataset.range(first, 2**62, stride).map(draw)
@@ -218,26 +222,6 @@ def shuffled_indices(positions: Any, count: int, seed: int) -> Any:
         max_index=tf.constant(count - 1, tf.int64),
         rounds=_SHUFFLE_ROUNDS,
     )
-
-
-def alternating_flips(positions: Any, chosen: Any, count: int, seed: int) -> Any:
-    """Chooses the images to flip: each image is flipped in every other epoch.
-
-    About half of the images are flipped in the first epoch. Two successive epochs contain each
-    image both ways, which random flips leave to chance (Jordan 2024, arXiv:2404.00498, section
-    3.5).
-
-    Args:
-      positions: the position of each image in the endless sequence, int64 [N].
-      chosen: the index of each image in the split, int64 [N].
-      count: the number of images in the split.
-      seed: the seed that chooses the images to flip in the first epoch.
-
-    Returns:
-      int64 [N], 1 for images to flip and 0 for the others.
-    """
-    first = tf.cast(_cipher_keys(seed, chosen)[:, 0], tf.int64)
-    return (first + positions // count) % 2
 
 
 def _cipher_keys(seed: int, numbers: Any) -> Any:

@@ -102,18 +102,20 @@ def _hint(data_dir: str, names: Sequence[str] = ()) -> str:
     )
 
 
-def open_records(data_dir: str) -> RecordSet:
+def open_records(data_dir: str, *needed: str) -> RecordSet:
     """Opens a data folder: that of data_prep, or the tutorial's own three files.
 
     Args:
       data_dir: the folder, any path that tf.io.gfile opens.
+      *needed: the splits that it must have.
 
     Returns:
       The records, of at least one split.
 
     Raises:
-      DataError: there are no records, files are missing, unreadable or of another size or format,
-        the records are half-written, or a channel has the same value in all training images.
+      DataError: there are no records, or none of a split in `needed`; files are missing, unreadable
+        or of another size or format, the records are half-written, or a channel has the same value
+        in all training images.
     """
     names = _names(data_dir)
     if schema.INCOMPLETE_NAME in names:
@@ -132,6 +134,8 @@ def open_records(data_dir: str) -> RecordSet:
             f"the training images in {data_dir} have the same value everywhere in a channel, R, G "
             "or B, which leaves nothing to learn from it; make records of other images"
         )
+    for split in needed:
+        records.require(split)
     return records
 
 

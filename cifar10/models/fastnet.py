@@ -31,10 +31,7 @@ class FastnetSettings:
 
 
 def fastnet(
-    layers: Layers,
-    images: Any,
-    group_filters: tuple[int, int, int] = (64, 256, 256),
-    group_layers: int = 2,
+    layers: Layers, images: Any, group_filters: tuple[int, int, int], group_layers: int
 ) -> Any:
     """Builds the network.
 

@@ -55,21 +55,19 @@ class Layers:
     num_classes: int = NUM_CLASSES
     still_trains: Optional[tf.Tensor] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
-    statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
-    convolutions: dict[str, str] = dataclasses.field(default_factory=dict)
+    statistics: list[NormStatistics] = dataclasses.field(default_factory=list, init=False)
+    convolutions: dict[str, str] = dataclasses.field(default_factory=dict, init=False)
 
     # Initialisers, for models, whose modules load no TensorFlow.
     he = staticmethod(variables.he)
-    partial_identity = staticmethod(variables.PartialIdentity)
+    partial_identity = staticmethod(variables.partial_identity)
     uniform = staticmethod(variables.uniform)
 
     def for_tower(
         self, source: VariableSource, still_trains: Optional[tf.Tensor] = None
     ) -> "Layers":
         """Makes the layers of one tower: the same settings, but its own variables and records."""
-        return dataclasses.replace(
-            self, source=source, still_trains=still_trains, statistics=[], convolutions={}
-        )
+        return dataclasses.replace(self, source=source, still_trains=still_trains)
 
     def variable(self, name: str, shape: Sequence[int], initializer: Any, kind: str) -> tf.Tensor:
         """Makes or reuses a variable; every variable of every model comes from here.
@@ -180,8 +178,8 @@ class Layers:
         shape = [kernel, kernel, x.shape[self._channel_axis], filters]
         weights = self.variable("kernel", shape, initializer or self.he(), variables.KERNEL)
         weights = tf.cast(weights, self.compute_dtype)
-        settings = {"strides": self._window(strides), "padding": "SAME"}
-        settings["data_format"] = self._layout
+        window = [1, strides, strides, 1] if self._layout == "NHWC" else [1, 1, strides, strides]
+        settings = {"strides": window, "padding": "SAME", "data_format": self._layout}
         algorithm = choose(x, weights, settings, self.kernels)
         self.convolutions[tf.get_variable_scope().name] = algorithm
         return weights, settings, algorithm
@@ -202,7 +200,7 @@ class Layers:
             )
             bias = self.variable("bias", [outputs], zeros, variables.TRAINED_UNTIL)
             weights = tf.cast(projection, self.compute_dtype)
-            y = tf.nn.conv2d(x, weights, self._window(1), "VALID", data_format=self._layout)
+            y = tf.nn.conv2d(x, weights, 1, "VALID", data_format=self._layout)
             return tf.nn.bias_add(y, tf.cast(bias, self.compute_dtype), data_format=self._layout)
 
     def relu(self, x: tf.Tensor) -> tf.Tensor:
@@ -232,13 +230,11 @@ class Layers:
 
     def max_pool(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Takes the maximum of size x size windows, stride `size`; drops incomplete windows."""
-        window = self._window(size)
-        return tf.nn.max_pool2d(x, window, window, "VALID", data_format=self._layout)
+        return tf.nn.max_pool2d(x, size, size, "VALID", data_format=self._layout)
 
     def average_pool(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Takes the mean of size x size windows, stride `size`; drops incomplete windows."""
-        window = self._window(size)
-        return tf.nn.avg_pool2d(x, window, window, "VALID", data_format=self._layout)
+        return tf.nn.avg_pool2d(x, size, size, "VALID", data_format=self._layout)
 
     def global_average_pool(self, x: tf.Tensor) -> tf.Tensor:
         """Averages [N, height, width, channels] (or channels first) to float32 [N, channels]."""
@@ -322,6 +318,3 @@ class Layers:
     @property
     def _layout(self) -> str:
         return "NHWC" if self.data_format == "channels_last" else "NCHW"
-
-    def _window(self, size: int) -> list[int]:
-        return [1, size, size, 1] if self.data_format == "channels_last" else [1, 1, size, size]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow.compat.v1 as tf
 
@@ -81,15 +81,8 @@ def he(scale: float = 1.0) -> Any:
     return tf.variance_scaling_initializer(2.0 * scale**2, "fan_in", "truncated_normal")
 
 
-class PartialIdentity:
-    """Initialises a kernel so that its first filters copy one input each; the others are uniform.
-
-    Args:
-      seed: the seed of the other filters.
-    """
-
-    def __init__(self, seed: Optional[int] = None) -> None:
-        self._seed = seed
+class PartialIdentity(tf.variance_scaling_initializer):
+    """Initialises a kernel so that its first filters copy one input each; the others vary."""
 
     def __call__(self, shape: Sequence[int], dtype: Any = tf.float32) -> Any:
         """Returns a kernel of the given shape, [height, width, inputs, filters]."""
@@ -97,18 +90,14 @@ class PartialIdentity:
         passed = min(inputs, filters)
         around = [(side // 2, side - 1 - side // 2) for side in (height, width)]
         identity = tf.pad(tf.eye(inputs, passed)[None, None], [*around, (0, 0), (0, 0)])
-        return tf.concat([identity, uniform(self._seed)(shape, dtype)[..., passed:]], axis=3)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments that make an equal initialiser."""
-        return {"seed": self._seed}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "PartialIdentity":
-        """Makes an initialiser from the result of `get_config`."""
-        return cls(**config)
+        return tf.concat([identity, super().__call__(shape, dtype)[..., passed:]], axis=3)
 
 
-def uniform(seed: Optional[int] = None) -> Any:
+def partial_identity() -> Any:
+    """Returns the partial identity whose other filters are those of `uniform`."""
+    return PartialIdentity(1 / 3, "fan_in", "uniform")
+
+
+def uniform() -> Any:
     """Returns the initialiser that is uniform between plus and minus 1 / sqrt(fan-in)."""
-    return tf.variance_scaling_initializer(1 / 3, "fan_in", "uniform", seed=seed)
+    return tf.variance_scaling_initializer(1 / 3, "fan_in", "uniform")

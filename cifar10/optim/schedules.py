@@ -148,12 +148,11 @@ def highest_rate(config: Any, examples_per_step: int, staleness: int = 0) -> flo
         computed from them: 0, or in asynchronous training the number of other trainers.
     """
     of_model = models.find(config.model).rate(config)
-    default = optim.find(config.optimizer).rate(of_model)
-    value, images, most, most_stale = default._replace(
-        images=config.learning_rate_batch or default.images
-    )
+    rate = optim.find(config.optimizer).rate(of_model)
     if config.learning_rate is not None:
-        value, images, most, most_stale = Rate(config.learning_rate, config.learning_rate_batch)
+        rate = Rate(config.learning_rate, None)
+    value, images, most, most_stale = rate
+    images = config.learning_rate_batch or images
     if images is not None:
         value *= examples_per_step / images
     if staleness and most_stale is not None:

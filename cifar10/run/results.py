@@ -124,8 +124,7 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> Evaluation:
       UserError: there is no complete checkpoint.
       Stopped: a signal arrived.
     """
-    records = open_records(config.data_path)
-    records.require(EVAL)
+    records = open_records(config.data_path, EVAL)
     model_settings.check_classes(config, records.class_names)
     config, _ = model_settings.apply(config)
     job = make_job(config, records)

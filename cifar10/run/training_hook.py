@@ -86,7 +86,6 @@ class TrainingHook(tf.train.SessionRunHook):
         raise NotImplementedError
 
 
-@dataclasses.dataclass(eq=False)
 class WorkerHook(TrainingHook):
     """Trains with the chief, and ends when the chief ends training.
 

@@ -56,8 +56,9 @@ class Replication:
             return cls(plan.variable_devices, plan.tower_devices)
         in_graph = config.replication == "in-graph"
         machines = cluster.trainers if in_graph else [cluster.own]
+        holders = cluster.of(PS) or [cluster.master]
         return cls(
-            variable_devices=tuple(task.cpu for task in cluster.of(PS) or [cluster.master]),
+            variable_devices=tuple(f"{task.device}/device:CPU:0" for task in holders),
             tower_devices=tuple(
                 f"{task.device}{tower}" for task in machines for tower in plan.tower_devices
             ),

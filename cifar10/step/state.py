@@ -88,10 +88,9 @@ class TrainingState:
         """
         weights, statistics = self.weights, self.statistics
         found = [(weights, weights.shards), (statistics, statistics.shards)]
-        for name in self.optimizer.get_slot_names():
-            found.append(
-                (weights, [self.optimizer.get_slot(shard, name) for shard in weights.shards])
-            )
+        rule = self.optimizer
+        for name in rule.get_slot_names():
+            found.append((weights, [rule.get_slot(shard, name) for shard in weights.shards]))
         if self.lookahead is not None:
             count, averages = len(weights.shards), self.lookahead.averages
             found += [(weights, averages[:count]), (statistics, averages[count:])]

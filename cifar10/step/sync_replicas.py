@@ -112,7 +112,6 @@ class SyncBarrier:
             for variable, accumulator in zip(self._averaged, self._accumulators):
                 with tf.device(variable.device):
                     means.append(accumulator.take_grad(self.replication.replicas_to_aggregate))
-                means[-1].set_shape(variable.shape)
         return means
 
     def close_round(self) -> tf.Operation:

@@ -22,7 +22,6 @@ def test_a_task_has_a_name_and_an_address():
     worker = task("worker", 1).own
     assert worker == Task("worker", 1, "worker/1", "ip0:2224")
     assert str(worker) == "worker/1 (ip0:2224)"
-    assert worker.cpu == "/job:worker/task:1/device:CPU:0"
 
 
 def test_trainers_are_the_master_then_the_workers():

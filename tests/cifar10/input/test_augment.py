@@ -22,7 +22,7 @@ def random_images(count):
 @pytest.mark.parametrize("fill", ["zeros", "reflect"])
 def test_crop_flip_and_cutout_together_are_those_of_numpy(fill, cutout):
     images = random_images(40)
-    drawn = augment.draw(np.arange(40)[::-1], random_words(40)).numpy()
+    drawn = augment.draw(np.arange(40)[::-1], random_words(40), 4).numpy()
     pictures = augment.render(augment.pixel_table(images), drawn, fill, cutout).numpy()
     mode = {"zeros": "constant", "reflect": "reflect"}[fill]
     for (number, down, right, flip, row, column), picture in zip(drawn.tolist(), pictures):

@@ -15,7 +15,7 @@ from cifar10.ops.variables import KERNEL, NON_TRAINABLE, PartialIdentity, Record
 
 def build(layers: Layers) -> Any:
     with tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
-        return fastnet(layers, tf.zeros([2, 32, 32, 3]))
+        return fastnet(layers, tf.zeros([2, 32, 32, 3]), (64, 256, 256), 2)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_three_groups_of_convolutions_behind_the_whitening_one(name, filters, co
 def test_filters_begin_by_passing_their_inputs_on(inputs, filters):
     with tf.Graph().as_default(), tf.Session() as session:
         images = tf.random.stateless_normal([2, 5, 5, inputs], [1, 2])
-        kernel = PartialIdentity(seed=1)((3, 3, inputs, filters))
+        kernel = PartialIdentity(1 / 3, "fan_in", "uniform", seed=1)((3, 3, inputs, filters))
         passed_on = tf.nn.conv2d(images, kernel, 1, "SAME")
         before, after, weights = session.run([images, passed_on, kernel])
     passed = min(inputs, filters)

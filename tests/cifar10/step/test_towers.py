@@ -48,11 +48,11 @@ def test_weights_are_fetched_once_a_machine_and_copied_once_a_tower():
 
 def tower_that_saw(*layers: np.ndarray) -> Layers:
     """The layers of a tower, of which those of batch norm saw values [count, channels] each."""
-    seen = []
+    tower = Layers(training=True)
     for values in layers:
         mean, variance = tf.nn.moments(tf.constant(values), [0])
-        seen.append(NormStatistics(mean, variance, tf.constant(len(values))))
-    return Layers(training=True, statistics=seen)
+        tower.statistics.append(NormStatistics(mean, variance, tf.constant(len(values))))
+    return tower
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
