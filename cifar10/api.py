@@ -157,7 +157,7 @@ class Predictor:
           ValueError: an array has other values or another shape.
         """
         from cifar10.image_decoding import decode, png_of
-        from cifar10.run.predict import read_image
+        from cifar10.input.image_files import read_image
 
         pixels, resize = [], self._predictor.resize
         for image in images:

@@ -65,7 +65,7 @@ _CIFAR10 = _entries(
         "schema errors models optim",
         NO_TENSORFLOW,
     ),
-    ("input", "records → batches of images", "schema errors config", ANYTHING),
+    ("input", "records → batches of images", "schema image_decoding errors config", ANYTHING),
     ("cluster", "TF_CONFIG or flags → the tasks of a cluster", "errors config optim", STDLIB),
     (
         "output",
@@ -123,7 +123,7 @@ _CIFAR10 = _entries(
         LATE,
     ),
     ("__main__", "python -m cifar10", "host main", STDLIB),
-    ("api", "the Python API", "errors image_decoding config host run train main", LATE),
+    ("api", "the Python API", "errors image_decoding config host input run train main", LATE),
 )
 
 _DATA_PREP = (

@@ -1,4 +1,4 @@
-"""Image files: those of a folder, and their decoding in the graph of an export.
+"""Image files: those of a folder, their reading, and their decoding in the graph of an export.
 
 Exports make the pixels that `cifar10.image_decoding` makes. TensorFlow has no op for WEBP and for
 EXIF data; its ops for BMP take a palette's numbers for grey, those for GIF leave out the canvas.
@@ -10,9 +10,13 @@ from typing import Any, Callable
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
+from cifar10 import image_decoding
 from cifar10.errors import UserError
+from cifar10.image_decoding import Decoded
 from cifar10.schema import CHANNELS, CROP, HEIGHT, IMAGE_EXTENSIONS, PAD, STRETCH, WIDTH
-from cifar10_program.paths import is_hidden
+from cifar10_program.paths import is_hidden, is_utf8
+
+_MOST_BYTES = 64 << 20  # of a file
 
 
 def expand(path: str, report: Callable[[str], None]) -> list[str]:
@@ -50,6 +54,32 @@ def expand(path: str, report: Callable[[str], None]) -> list[str]:
     if not found and not unreadable:
         raise UserError(f"{path} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
     return sorted(found)
+
+
+def read_image(path: str, resize: str) -> Decoded:
+    """Reads and decodes an image file.
+
+    Args:
+      path: its path, any that tf.io.gfile opens.
+      resize: how an image of another size is brought to 32x32, a value of `schema.RESIZES`.
+
+    Raises:
+      UserError: the file cannot be read, is no regular one, is larger than 64 MiB, is no image that
+        can be used, or there is too little memory to decode it.
+    """
+    try:
+        if not is_utf8(path):
+            raise ValueError("its name is no UTF-8; rename it")
+        if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError("only regular files are read, no pipes and no devices")
+        with tf.io.gfile.GFile(path, "rb") as file:
+            data = bytes(file.read(_MOST_BYTES + 1))
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"it is larger than the limit for image files, {_MOST_BYTES:,} bytes")
+        return image_decoding.decode(data, resize)
+    except (tf.errors.OpError, ValueError, MemoryError) as error:
+        reason = getattr(error, "message", str(error)) or "out of memory"
+        raise UserError(f"{path} cannot be read: {reason}") from error
 
 
 def decode_batch(encoded: Any, resize: str = STRETCH) -> Any:

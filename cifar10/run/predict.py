@@ -1,26 +1,22 @@
 """The mode that predicts: the likeliest classes of image files, by a trained model."""
 
-import os
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import image_decoding
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.files import as_json
 from cifar10.host.process import StopRequest, log, one_line
 from cifar10.image_decoding import Decoded
-from cifar10.input.image_files import expand
+from cifar10.input.image_files import expand, read_image
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import load_model
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.model_fn import model_fn
-from cifar10_program.paths import is_utf8
 from cifar10_program.streams import columns_of, log_error, padded
 
-_MOST_BYTES = 64 << 20  # of a file
 _SHOWN = 3  # classes per line
 
 
@@ -109,29 +105,3 @@ def describe(answer: dict[str, Any]) -> str:
         size = "x".join(map(str, answer["size"]))
         text += f"  ({size}, {answer['resize']} to {WIDTH}x{HEIGHT})"
     return text
-
-
-def read_image(path: str, resize: str) -> Decoded:
-    """Reads and decodes an image file.
-
-    Args:
-      path: its path, any that tf.io.gfile opens.
-      resize: how an image of another size is brought to 32x32, a value of `schema.RESIZES`.
-
-    Raises:
-      UserError: the file cannot be read, is no regular one, is larger than 64 MiB, is no image that
-        can be used, or there is too little memory to decode it.
-    """
-    try:
-        if not is_utf8(path):
-            raise ValueError("its name is no UTF-8; rename it")
-        if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
-            raise ValueError("only regular files are read, no pipes and no devices")
-        with tf.io.gfile.GFile(path, "rb") as file:
-            data = bytes(file.read(_MOST_BYTES + 1))
-        if len(data) > _MOST_BYTES:
-            raise ValueError(f"it is larger than the limit for image files, {_MOST_BYTES:,} bytes")
-        return image_decoding.decode(data, resize)
-    except (tf.errors.OpError, ValueError, MemoryError) as error:
-        reason = getattr(error, "message", str(error)) or "out of memory"
-        raise UserError(f"{path} cannot be read: {reason}") from error

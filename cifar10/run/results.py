@@ -10,7 +10,6 @@ import tensorflow.compat.v1 as tf
 from cifar10 import guard, models
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DamagedError
-from cifar10.guard import Guard
 from cifar10.host.files import exists, read_json, require_writable, write_json, write_text
 from cifar10.host.process import StopRequest, log, one_line
 from cifar10.input.records import open_records
@@ -88,7 +87,7 @@ class _Rows(tf.train.SessionRunHook):
         return [np.concatenate(batches) for batches in zip(*self._batches)]
 
 
-def evaluate_split(job: Job, checkpoint: str, guarded: Guard) -> Evaluation:
+def evaluate_split(job: Job, checkpoint: str, guarded: guard.Guard) -> Evaluation:
     """Runs `checkpoint` over the eval split, with --test-time-augmentation over some views, too.
 
     Raises:
@@ -141,7 +140,7 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> Evaluation:
     return result
 
 
-def finish(job: Job, guarded: Guard, metrics: Metrics, status: str, seconds: float) -> None:
+def finish(job: Job, guarded: guard.Guard, metrics: Metrics, status: str, seconds: float) -> None:
     """Evaluates the best checkpoint on the eval split, exports it, writes result and report.
 
     Args:

@@ -33,9 +33,9 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.process import one_line
 from cifar10.input import image_files, records
+from cifar10.input.image_files import read_image
 from cifar10.output import checkpoints, model_settings, recovery, run_file
 from cifar10.output.metrics import Metrics
-from cifar10.run.predict import read_image
 from data_prep import cli as data_prep
 from data_prep.errors import DamageError, SourceError
 from data_prep.folder import manifest

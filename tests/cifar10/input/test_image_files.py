@@ -12,7 +12,7 @@ from PIL import ExifTags, Image
 
 from cifar10 import image_decoding
 from cifar10.errors import UserError
-from cifar10.input.image_files import decode, decode_batch, expand
+from cifar10.input.image_files import decode, decode_batch, expand, read_image
 from cifar10.schema import RESIZES
 from tests.data_prep.made import encode
 from tests.unprivileged import open_folder, unprivileged
@@ -192,3 +192,23 @@ def test_a_folder_that_cannot_be_read_is_named_and_left_out(shared: pathlib.Path
                 expand(str(shared / "none"), errors.append)
     finally:
         os.chmod(locked, 0o755)
+
+
+def test_an_image_may_lie_anywhere_that_gfile_opens():
+    with tf.io.gfile.GFile("ram://folder/cat.png", "wb") as file:
+        file.write(encode(Image.new("RGB", (40, 40)), "WEBP"))
+    assert read_image("ram://folder/cat.png", "crop").size == (40, 40)
+
+
+def test_a_pipe_a_large_file_and_a_name_that_is_no_utf8_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("cifar10.input.image_files._MOST_BYTES", 9)
+    (tmp_path / "a.png").write_bytes(bytes(10))
+    with pytest.raises(UserError, match="it is larger than the limit for image files, 9 bytes"):
+        read_image(str(tmp_path / "a.png"), "stretch")
+    os.mkfifo(tmp_path / "cat.png")
+    with pytest.raises(
+        UserError, match="cannot be read: only regular files are read, no pipes and no"
+    ):
+        read_image(str(tmp_path / "cat.png"), "stretch")
+    with pytest.raises(UserError, match="its name is no UTF-8; rename it"):
+        read_image(str(tmp_path / "\udcff.png"), "stretch")

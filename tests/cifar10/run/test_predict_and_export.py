@@ -19,7 +19,7 @@ from cifar10.host.files import sync_tree
 from cifar10.host.process import StopRequest
 from cifar10.output import model_settings
 from cifar10.run import export, predict
-from cifar10.run.predict import describe, read_image
+from cifar10.run.predict import describe
 from cifar10.schema import CLASS_NAMES
 from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams
@@ -122,26 +122,6 @@ def test_a_signal_ends_prediction(ask, tmp_path, monkeypatch):
 def test_a_name_cannot_control_the_terminal_nor_break_a_line(ask, tmp_path):
     Image.new("RGB", (32, 32)).save(tmp_path / "a\n\x1b[31m.png")
     assert ask(".").startswith("./a  [31m.png  ")
-
-
-def test_an_image_may_lie_anywhere_that_gfile_opens():
-    with tf.io.gfile.GFile("ram://folder/cat.png", "wb") as file:
-        file.write(encode(Image.new("RGB", (40, 40)), "WEBP"))
-    assert read_image("ram://folder/cat.png", "crop").size == (40, 40)
-
-
-def test_a_pipe_a_large_file_and_a_name_that_is_no_utf8_are_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(predict, "_MOST_BYTES", 9)
-    (tmp_path / "a.png").write_bytes(bytes(10))
-    with pytest.raises(UserError, match="it is larger than the limit for image files, 9 bytes"):
-        read_image(str(tmp_path / "a.png"), "stretch")
-    os.mkfifo(tmp_path / "cat.png")
-    with pytest.raises(
-        UserError, match="cannot be read: only regular files are read, no pipes and no"
-    ):
-        read_image(str(tmp_path / "cat.png"), "stretch")
-    with pytest.raises(UserError, match="its name is no UTF-8; rename it"):
-        read_image(str(tmp_path / "\udcff.png"), "stretch")
 
 
 # The SavedModel for a client without our code; those are in tests/outside.
