@@ -162,10 +162,9 @@ def test_an_evaluator_may_go_on_after_the_chief() -> None:
     [
         ("records", {"persistentVolumeClaim": {"claimName": "records", "readOnly": True}}),
         ("/records", {"hostPath": {"path": "/records", "type": "Directory"}}),
-        ("nas:/r", {"nfs": {"server": "nas", "path": "/r", "readOnly": True}}),
     ],
 )
-def test_the_records_are_a_claim_a_folder_or_nfs(place: str, volume: dict[str, Any]) -> None:
+def test_the_records_are_a_claim_or_a_folder(place: str, volume: dict[str, Any]) -> None:
     job = tfjob(small(data=place))
     assert {"name": "data", **volume} in pod(job, "Worker")["volumes"]
     mount = {"name": "data", "mountPath": "/data/data", "readOnly": True}
