@@ -81,6 +81,7 @@ def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
     assert signals(killed) == [("worker/0", signal.SIGKILL)]
     assert notes(killed) == ["worker/0 still running: killed"]
     assert signals(supervisor.ended("worker/0", -9, 31.1)) == [("ps/0", signal.SIGTERM)]
+    assert supervisor.tick(36) == []
     assert signals(supervisor.tick(37)) == [("ps/0", signal.SIGKILL)]
     supervisor.ended("ps/0", -9, 37.1)
     assert result_of(supervisor).exit_code == 0
@@ -94,17 +95,6 @@ def test_a_master_may_evaluate_for_long_after_its_ps_have_left() -> None:
     assert supervisor.tick(40) == []
     supervisor.ended("master/0", 0, 45)
     assert result_of(supervisor).exit_code == 0
-
-
-def test_a_failed_task_leaves_the_others_the_time_to_save_and_the_ps_a_moment() -> None:
-    supervisor = running(*ALL)
-    supervisor.ended("worker/0", 1, 10)
-    assert supervisor.states["worker/0"].status == "failed"
-    assert supervisor.tick(29.9) == []
-    assert signals(supervisor.tick(30)) == [("master/0", signal.SIGKILL)]
-    assert signals(supervisor.ended("master/0", -9, 31)) == [("ps/0", signal.SIGTERM)]
-    assert supervisor.tick(35.9) == []
-    assert signals(supervisor.tick(36)) == [("ps/0", signal.SIGKILL)]
 
 
 def test_a_chief_is_a_lead_and_an_evaluator_ends_with_the_workers() -> None:
