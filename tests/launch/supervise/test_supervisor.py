@@ -54,14 +54,6 @@ def test_the_ps_are_started_first() -> None:
     assert starts(supervisor.start()) == ["ps/0", "master/0", "worker/0"]
 
 
-def test_the_end_of_the_master_is_the_end_of_the_job() -> None:
-    supervisor = running(*ALL)
-    assert signals(supervisor.ended("master/0", 0, 1)) == []
-    assert signals(supervisor.ended("worker/0", 0, 2)) == [("ps/0", signal.SIGTERM)]
-    supervisor.ended("ps/0", -15, 3)
-    assert result_of(supervisor) == Result(0, "master/0 is done", cause=ExitReason.DONE)
-
-
 def test_a_worker_that_fails_after_the_master_is_done_is_told_of() -> None:
     supervisor = running(*ALL)
     supervisor.ended("master/0", 0, 1)
@@ -245,7 +237,7 @@ def test_a_stop_in_the_grace_after_a_success_ends_the_others_now_and_stays_a_suc
     assert signals(supervisor.stop(signal.SIGINT, 2)) == [("worker/0", signal.SIGTERM)]
     supervisor.ended("worker/0", 143, 3)
     supervisor.ended("ps/0", 143, 4)
-    assert result_of(supervisor).exit_code == 0
+    assert result_of(supervisor) == Result(0, "master/0 is done", cause=ExitReason.DONE)
 
 
 def test_restarts_wait_longer_each_time_up_to_half_a_minute() -> None:
