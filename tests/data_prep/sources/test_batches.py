@@ -1,6 +1,7 @@
 """The published batches, and which of their pickles are read."""
 
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Optional
@@ -112,6 +113,22 @@ def test_another_choice_of_labels_changes_the_records_of_cifar_100(tmp_path, cap
     made.python_folder(tmp_path / "ten")
     with pytest.raises(UsageError, match="--labels is for CIFAR-100, got it with cifar-10-python"):
         made.load(tmp_path / "ten", labels="fine")
+
+
+class _Touch:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.path}",)
+
+
+def test_a_pickle_that_would_run_a_command_is_refused_and_does_not(tmp_path):
+    target = tmp_path / "ran"
+    data = pickle.dumps({1: _Touch(target)}, protocol=2)
+    with pytest.raises(SourceError, match="data_batch_1: .* asks for posix.system"):
+        unpickle.load(data, "data_batch_1")
+    assert not target.exists()
 
 
 @pytest.mark.parametrize(
