@@ -12,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.train_config import START, TrainConfig, TrainingPosition
+from cifar10.config.train_config import TrainConfig, TrainingPosition
 from cifar10.errors import Stopped
 from cifar10.guard import server
 from cifar10.guard.guard import ClusterGuard
@@ -163,7 +163,6 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         over_at: int = 1000,
         after_step: Callable[[int], None] = lambda number: None,
         is_master_here: Callable[[], bool] = lambda: True,
-        position: TrainingPosition = START,
         **settings: Any,
     ) -> None:
         changed = dataclasses.replace(config, **settings)
@@ -171,16 +170,9 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(ClusterGuard, "wait_for_tasks", lambda self, check: check())
         monkeypatch.setattr("cifar10.guard.guard.watching", lambda _: contextlib.nullcontext())
         monkeypatch.setattr(Peers, "is_here", lambda *_: is_master_here())
-        monkeypatch.setattr(start, "position_seen_by_worker", lambda _: position)
         estimator = types.SimpleNamespace(
             train=lambda input_fn, hooks: hooked.train(
-                *hooks,
-                AfterStep(after_step),
-                first_step=position.step,
-                steps=100,
-                over_at=over_at,
-                # Ten images a step, as in asynchronous training.
-                images=lambda step: position.examples_seen + 10 * (step - position.step),
+                *hooks, AfterStep(after_step), over_at=over_at
             )
         )
         monkeypatch.setattr(tf.estimator, "Estimator", lambda *_, **named: estimator)
@@ -189,15 +181,9 @@ def trained(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-@pytest.mark.parametrize(("sync", "steps"), [(True, 6), (False, 5)])
-def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_chief(
-    trained, capsys, sync, steps
-):
-    # 250 of 300 images were seen in the first 20 steps; the chief ends after step 26.
-    position = TrainingPosition(20, 250)
-    stop = StopRequest()
-    trained(stop, 26, position=position, train_steps=None, train_epochs=3.0, sync=sync)
-    assert f"training is over; it trained {steps} steps" in capsys.readouterr().out
+def test_a_worker_says_how_many_steps_it_trained(trained, capsys):
+    trained(StopRequest(), over_at=6)
+    assert "training is over; it trained 6 steps" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

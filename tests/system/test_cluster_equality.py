@@ -5,10 +5,10 @@ import pathlib
 
 import numpy as np
 import pytest
-import tensorflow.compat.v1 as tf
 
 from testbeds.processes import cluster
 from tests.cifar10 import program
+from tests.cifar10.steps import read_checkpoint
 
 pytestmark = pytest.mark.system
 
@@ -48,14 +48,8 @@ def local_weights(data, tmp_path_factory, forks) -> dict[str, dict[str, np.ndarr
         sizes = ("--train-batch-size=40", "--num-towers=2", "--train-steps=20")
         done = forks.run(*PLAIN, *flags, *places, *sizes, cwd=output)
         assert done.returncode == 0, done.stderr
-        found[name] = variables(output)
+        found[name] = read_checkpoint(str(output))
     return found
-
-
-def variables(output: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns all values of the latest checkpoint, by name."""
-    reader = tf.train.load_checkpoint(str(output))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def figures(output: pathlib.Path) -> dict[str, float]:
@@ -77,7 +71,7 @@ def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the
     with cluster(tmp_path, *arguments, num_ps=num_ps, num_workers=1) as tasks:
         tasks.start()
         tasks.wait()
-    found, expected = variables(output), local_weights[model]
+    found, expected = read_checkpoint(str(output)), local_weights[model]
     assert sorted(found) == sorted(expected)
     assert (found["global_step"], found["examples_seen"]) == (20, 800)
     for name, value in found.items():

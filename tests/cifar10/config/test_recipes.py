@@ -69,16 +69,6 @@ def test_the_tutorial_has_the_settings_of_tensorflow_models_cifar10_estimator():
     assert (config.crop_padding, config.crop_fill, config.flip) == (4, "zeros", "random")
 
 
-def test_a_flag_overrides_the_recipe_wherever_it_stands():
-    for argv in (
-        ["--recipe=fast", "--momentum=0.9", "--train_batch_size", "512"],
-        ["--train_batch_size", "512", "--momentum=0.9", "--recipe", "fast"],
-    ):
-        config = parse(argv)
-        assert (config.momentum, config.train_batch_size) == (0.9, 512)
-        assert (config.learning_rate, config.batch_norm_decay) == (1.656, 0.6)
-
-
 def test_a_changed_copy_is_the_way_out_for_a_setting_without_effect(tmp_path):
     with pytest.raises(ConfigError) as refusal:
         parse(["--recipe=fast", "--crop-padding=0"])

@@ -90,11 +90,6 @@ def test_every_number_has_a_range_or_a_form_and_keeps_to_it():
     ("settings", "flags"),
     [
         ({"train_steps": 10, "train_epochs": 1.0}, ["--train-steps", "--train-epochs"]),
-        ({"model": "mlp", "num_layers": 20}, ["--num-layers", "--model mlp"]),
-        (
-            {"muon_rate": 0.1},
-            ["--muon-rate 0.1 is for --optimizer muon, got --optimizer momentum; leave it out"],
-        ),
         (
             {"optimizer": "muon", "model": "resnet_v2"},
             [

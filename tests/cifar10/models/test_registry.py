@@ -66,7 +66,6 @@ def test_a_model_says_which_settings_are_not_for_it(linear: None) -> None:
             ["--data-format=channels_last"],
             "--data-format channels_last is for --model resnet or resnet_v2 or fastnet or ",
         ),
-        (["--optimizer=muon"], "--optimizer muon is for --model resnet or fastnet or"),
     ):
         with pytest.raises(ConfigError) as refusal:
             flags.parse(["--model=linear", *words])

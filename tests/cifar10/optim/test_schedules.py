@@ -29,7 +29,6 @@ def rate_at(epoch, total_epochs=400, examples_per_step=128, **settings):
 @pytest.mark.parametrize(
     ("epoch", "rate"),
     [
-        (0, 0.1),
         # The last image before a stage still has the old rate. The tutorial believed in 45,000
         # images and had 40,000: its stages came 12 % late.
         (82 - 1 / NUM_EXAMPLES, 0.1),
@@ -38,7 +37,6 @@ def rate_at(epoch, total_epochs=400, examples_per_step=128, **settings):
         (123, 0.001),
         (300 - 1 / NUM_EXAMPLES, 0.001),
         (300, 0.0002),
-        (1000, 0.0002),
     ],
 )
 def test_the_stages_are_the_tutorials(epoch, rate):
@@ -84,11 +82,9 @@ def test_triangular_rises_until_a_quarter_of_the_run_and_falls_to_its_end(epoch,
 @pytest.mark.parametrize(
     ("settings", "images", "rate"),
     [
-        ({}, 16, 0.0125),
         ({}, 128, 0.1),
         ({}, 1024, 0.8),
         ({}, 4096, 0.8),
-        ({"model": "resnet_v2"}, 4096, 0.8),
         ({"model": "fastnet"}, 4096, 0.8),
         ({"model": "mlp"}, 64, 0.005),
         ({"model": "mlp"}, 1024, 0.02),
@@ -106,7 +102,6 @@ def test_the_rate_grows_with_the_images_as_far_as_the_model_bears(settings, imag
     [
         ({}, 1, 0.02),
         ({}, 4, 0.005),
-        ({"model": "resnet_v2"}, 1, 0.02),
         ({"num_layers": 20}, 1, 0.044),
         ({"num_layers": 8}, 1, 0.1),
         ({"num_layers": 8}, 2, 0.055),

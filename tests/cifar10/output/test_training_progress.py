@@ -89,10 +89,6 @@ def test_a_step_that_is_told_of_the_end_leaves_no_rate_to_go_by(monkeypatch):
     assert (status.images_per_sec, status.seconds_left) == (0.0, None)
 
 
-def test_the_last_steps_have_a_line_too(monkeypatch):
-    assert [status.step for status in Run(monkeypatch).train(4)] == [3, 4]
-
-
 def test_one_of_several_that_train_shows_the_jobs_speed_and_its_own(monkeypatch):
     (status,) = Run(monkeypatch, own_examples=10).train(3, steps_of_others=3)
     assert (status.step, status.epoch, status.loss) == (12, 2.4, 2.5)
@@ -191,11 +187,3 @@ def test_rows_are_of_step_1_of_multiples_and_of_the_last_step(
     run = Run(monkeypatch, tmp_path, first)
     run.train(steps, steps_of_others)
     assert [row["step"] for row in run.rows] == expected
-
-
-def test_what_others_train_during_a_validation_is_no_measure_in_a_row_either(monkeypatch, tmp_path):
-    # Before step 15 the clock stood; others went on, so only the steps after it are measured.
-    for others, before, rates in ((1, 8, [None, 40.0, 40.0]), (0, 10, [None, 20.0])):
-        run = Run(monkeypatch, tmp_path / str(others), own_examples=10 * others)
-        run.train(10, others, stood_before=(before,))
-        assert [row.get("images_per_sec") for row in run.rows] == rates

@@ -325,7 +325,6 @@ def test_a_plan_prefers_matrices_which_round_less_to_pairs(compiled, monkeypatch
 @pytest.mark.parametrize(
     ("cores", "settings", "expected"),
     [
-        (2, {}, (2, 2, 1)),
         (8, {}, (8, 8, 1)),
         # 8 images a tower at least: fewer towers share the cores inside ops.
         (64, {}, (16, 16, 64)),

@@ -250,11 +250,3 @@ def test_links_in_place_of_files_of_a_build_are_not_written_through(
     (out / name).symlink_to(mine if is_folder else mine / "manifest.json")
     assert _convert(python_source, out, "--seed", "1") == is_folder
     assert verify.verify(mine).damages == []
-
-
-def test_a_bad_source_leaves_the_old_records_as_they_were(out, tmp_path):
-    source = made.python_folder(tmp_path / "bad")
-    (source / "test_batch").write_bytes(b"garbage")
-    assert _convert(source, out) == 2
-    assert verify.verify(out).damages == []
-    assert not (out / publish.STAGING_NAME).exists()

@@ -208,9 +208,7 @@ def test_the_ports_of_tasks_are_held(agent: Agent) -> None:
 
 
 def test_what_a_program_says_at_length_fits_into_a_message(agent: Agent, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1\n")
-    python.chmod(0o755)
+    python = put_script(tmp_path / "python", "head -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1")
     look = {"cwd": str(tmp_path), "python": str(python), "code": ["main.py"], "data": None}
     agent.order("probe", **look, engine=None, image=None, ports=[])
     error = agent.next("probed")["python_error"]

@@ -18,13 +18,12 @@ from launch.backends.kubernetes.kubectl import JobObjects, Kubectl
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.backends.registry import BACKENDS
 from launch.cluster import show
-from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError, NotHereError
-from tests.launch.backends.samples import kubernetes_cluster
+from tests.launch.backends.samples import kubernetes_cluster, read
 from tests.launch.kube_schema import check_object, check_pod_security
-from tests.launch.launcher import ROOT, has_ended, wait_for
+from tests.launch.launcher import ROOT, has_ended, put_script, wait_for
 
 GOLDEN = Path(__file__).with_name("kubernetes_plan.yaml")
 FULL = """\
@@ -52,12 +51,6 @@ kubernetes:
 """
 
 
-def read(folder: Path, text: str) -> Cluster:
-    path = folder / "lab.yaml"
-    path.write_text(text)
-    return read_cluster(str(path), BACKENDS)
-
-
 def small(**settings: Any) -> Cluster:
     """A master, a worker and a ps."""
     found = {"kubernetes": KubernetesSettings(**settings)}
@@ -69,8 +62,7 @@ def tfjob(cluster: Cluster, *arguments: str, name: str = "cifar10") -> dict[str,
 
 
 def put_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    (folder / "kubectl").write_text(f"#!/bin/sh\n{script}\n")
-    (folder / "kubectl").chmod(0o755)
+    put_script(folder / "kubectl", script)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
 
 
@@ -134,36 +126,6 @@ def test_kubernetes_and_the_training_operator_would_take_all(tmp_path: Path, tex
         assert check_object(manifest) == []
 
 
-def test_a_task_is_a_job_that_restarts_nothing_in_the_same_pod() -> None:
-    cluster = small(output="nas:/results")
-    of_tfjob = pod(tfjob(cluster, "--x"), "Worker")
-    found = manifests.task_jobs(make_job(cluster, ["--x"]), "cifar10")
-    assert list(found) == ["master/0", "worker/0", "ps/0"]
-    worker = found["worker/0"]
-    assert worker["metadata"]["name"] == "cifar10-worker-0"
-    template = worker["spec"].pop("template")
-    assert worker["spec"] == {
-        "completions": 1,
-        "backoffLimit": 0,
-        "ttlSecondsAfterFinished": 86_400,
-    }
-    own = template["spec"]
-    names = {key: own.pop(key) for key in ("restartPolicy", "hostname", "subdomain")}
-    assert names == {"restartPolicy": "Never", "hostname": "worker-0", "subdomain": "cifar10"}
-    variable = own["containers"][0]["env"].pop()
-    assert own == of_tfjob
-    assert variable["name"] == "TF_CONFIG"
-    assert json.loads(variable["value"]) == {
-        "cluster": {
-            "master": ["master-0.cifar10:2222"],
-            "worker": ["worker-0.cifar10:2222"],
-            "ps": ["ps-0.cifar10:2223"],
-        },
-        "task": {"type": "worker", "index": 0},
-        "environment": "cloud",
-    }
-
-
 def test_the_longest_names_are_short_enough() -> None:
     job = make_job(replace(kubernetes_cluster(chief=1, worker=1000, evaluator=1), name="n" * 30))
     jobs = manifests.task_jobs(job, manifests.name_of(job, "20260101-000000-ffff")).values()
@@ -200,10 +162,9 @@ def test_an_evaluator_may_go_on_after_the_chief() -> None:
     [
         ("records", {"persistentVolumeClaim": {"claimName": "records", "readOnly": True}}),
         ("/records", {"hostPath": {"path": "/records", "type": "Directory"}}),
-        ("nas:/r", {"nfs": {"server": "nas", "path": "/r", "readOnly": True}}),
     ],
 )
-def test_the_records_are_a_claim_a_folder_or_nfs(place: str, volume: dict[str, Any]) -> None:
+def test_the_records_are_a_claim_or_a_folder(place: str, volume: dict[str, Any]) -> None:
     job = tfjob(small(data=place))
     assert {"name": "data", **volume} in pod(job, "Worker")["volumes"]
     mount = {"name": "data", "mountPath": "/data/data", "readOnly": True}

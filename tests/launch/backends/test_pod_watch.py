@@ -225,23 +225,11 @@ def test_the_job_is_over_with_its_master() -> None:
     assert told.watch.supervisor.result is not None
 
 
-def test_the_launcher_restarts_a_task_after_a_wait_that_grows() -> None:
-    told = Told(restarts=2)
-    told.all_run()
-    assert told.pod("worker/0", terminated(1)) == [
-        "worker/0 on n1: exit code 1; restart 1 of 2 in 1 s"
-    ]
-    assert told.pass_secs(0.9) == []
-    assert told.pass_secs(0.1) == ["start worker/0"]
-    assert told.poll() == told.pass_secs(9.0) == []  # the earlier pod may still be there
-    told.pod("worker/0", RUNNING, uid="2")
-    assert told.pod("worker/0", terminated(137), uid="2") == [
-        "worker/0 on n1: exit code 137; restart 2 of 2 in 2 s"
-    ]
-    assert told.pass_secs(2.0) == ["start worker/0"]
-    told.pod("worker/0", terminated(1), uid="3")
-    assert told.end == (1, "worker/0 on n1 failed: exit code 1, after 2 restarts")
-    assert "start worker/0" not in told.pass_secs(99.0)
+def test_an_ended_pod_that_is_still_there_is_not_the_new_one() -> None:
+    told = running(restarts=2)
+    told.pod("worker/0", terminated(1))
+    assert told.pass_secs(1.0) == ["start worker/0"]
+    assert told.poll() == told.pass_secs(9.0) == []
 
 
 def test_a_pod_whose_deadline_is_over_is_not_made_anew() -> None:

@@ -113,7 +113,7 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
         ("user: alice\n", "lab.yaml:1: hosts is missing; `init` writes a file that has it"),
         ("hosts: []\n", "lab.yaml:1: hosts must be a list with at least one host"),
         ("hosts:\n  - a\nrestarts: x\n", "lab.yaml:3: restarts must be a whole number from 0 to"),
-        ("hosts:\n  - a\n  - a\n", "lab.yaml:2: host a is listed twice"),
+        ("hosts:\n  - a\n  - a\n", "lab.yaml:2: host a is listed twice; list it once; `roles:` in"),
         ("hosts:\n  - a\nuser: x\nuser: y\n", "lab.yaml:4: user is given twice in the file"),
         ("hosts:\n  - 'a b'\n", "lab.yaml:2: host 'a b' is not a host"),
         ('hosts: [a]\nworkdir: "/a\\e[2J"\n', "lab.yaml:2: workdir must be a path on one line"),

@@ -113,19 +113,6 @@ def test_a_token_that_the_user_gives_is_kept() -> None:
     assert with_token(by_name) == by_name
 
 
-# The TF_CONFIG of the platform's own article for two nodes.
-ARTICLE = {
-    "cluster": {"master": ["ip0:2222"], "ps": ["ip0:2223", "ip1:2223"], "worker": ["ip1:2222"]},
-    "task": {"type": "master", "index": 0},
-    "environment": "cloud",
-}
-
-
-def test_two_hosts_give_the_articles_tf_config() -> None:
-    job = make_job(from_hosts("ip0,ip1"), ["--train-batch-size=16"])
-    assert job.tasks[0].tf_config == json.dumps(ARTICLE)
-
-
 def test_text_shows_each_task() -> None:
     cluster = from_hosts("ip0,alice@ip1", python="python3", workdir="/data")
     text = show.as_text(make_job(cluster, ["--train-batch-size=16", "a b"]))
@@ -251,8 +238,6 @@ def test_the_folders_are_those_of_flags_then_config(
         ("b.yaml", None, "b.yaml: No such file or directory; --config names a YAML or JSON file"),
         ("a.yaml", "seed: 1\nseed: 2\n", "a.yaml:2: seed is given twice; keep one"),
         ("a.yaml", "seed: [1]\n", "a.yaml:1: seed must be one value, not a list or a map"),
-        ("a.json", "[1]", "a.json: the file must be a mapping (`train_batch_size: 64`)"),
-        pytest.param("a.json", '{"a":' * 100_000, "a.json:1: not JSON: maximum recur", id="deep"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line(

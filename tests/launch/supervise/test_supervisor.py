@@ -54,14 +54,6 @@ def test_the_ps_are_started_first() -> None:
     assert starts(supervisor.start()) == ["ps/0", "master/0", "worker/0"]
 
 
-def test_the_end_of_the_master_is_the_end_of_the_job() -> None:
-    supervisor = running(*ALL)
-    assert signals(supervisor.ended("master/0", 0, 1)) == []
-    assert signals(supervisor.ended("worker/0", 0, 2)) == [("ps/0", signal.SIGTERM)]
-    supervisor.ended("ps/0", -15, 3)
-    assert result_of(supervisor) == Result(0, "master/0 is done", cause=ExitReason.DONE)
-
-
 def test_a_worker_that_fails_after_the_master_is_done_is_told_of() -> None:
     supervisor = running(*ALL)
     supervisor.ended("master/0", 0, 1)
@@ -81,6 +73,7 @@ def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
     assert signals(killed) == [("worker/0", signal.SIGKILL)]
     assert notes(killed) == ["worker/0 still running: killed"]
     assert signals(supervisor.ended("worker/0", -9, 31.1)) == [("ps/0", signal.SIGTERM)]
+    assert supervisor.tick(36) == []
     assert signals(supervisor.tick(37)) == [("ps/0", signal.SIGKILL)]
     supervisor.ended("ps/0", -9, 37.1)
     assert result_of(supervisor).exit_code == 0
@@ -94,17 +87,6 @@ def test_a_master_may_evaluate_for_long_after_its_ps_have_left() -> None:
     assert supervisor.tick(40) == []
     supervisor.ended("master/0", 0, 45)
     assert result_of(supervisor).exit_code == 0
-
-
-def test_a_failed_task_leaves_the_others_the_time_to_save_and_the_ps_a_moment() -> None:
-    supervisor = running(*ALL)
-    supervisor.ended("worker/0", 1, 10)
-    assert supervisor.states["worker/0"].status == "failed"
-    assert supervisor.tick(29.9) == []
-    assert signals(supervisor.tick(30)) == [("master/0", signal.SIGKILL)]
-    assert signals(supervisor.ended("master/0", -9, 31)) == [("ps/0", signal.SIGTERM)]
-    assert supervisor.tick(35.9) == []
-    assert signals(supervisor.tick(36)) == [("ps/0", signal.SIGKILL)]
 
 
 def test_a_chief_is_a_lead_and_an_evaluator_ends_with_the_workers() -> None:
@@ -255,7 +237,7 @@ def test_a_stop_in_the_grace_after_a_success_ends_the_others_now_and_stays_a_suc
     assert signals(supervisor.stop(signal.SIGINT, 2)) == [("worker/0", signal.SIGTERM)]
     supervisor.ended("worker/0", 143, 3)
     supervisor.ended("ps/0", 143, 4)
-    assert result_of(supervisor).exit_code == 0
+    assert result_of(supervisor) == Result(0, "master/0 is done", cause=ExitReason.DONE)
 
 
 def test_restarts_wait_longer_each_time_up_to_half_a_minute() -> None:

@@ -38,7 +38,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         (["plan"], "error: --on ssh needs hosts: name them with --hosts, --hostfile or "),
         (["up", "--cluster", "/nowhere.yaml"], "error: /nowhere.yaml: No such file or directory"),
         (["plan", "--on", "slurm", "--nodes", "9"], "error: 9 nodes are too many for 2"),
-        (["plan", "--hosts", "a,a"], "error: host a is listed twice; list it once; `roles:` in a"),
         (["status", "--", "--x"], "error: status takes no training arguments after --"),
     ],
 )

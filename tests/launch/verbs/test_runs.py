@@ -11,7 +11,6 @@ import pytest
 
 from launch.backends.kubernetes.backend import Kubernetes
 from launch.backends.registry import BACKENDS
-from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
@@ -19,6 +18,7 @@ from launch.errors import HostError
 from launch.record.result import ExitReason, Result
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli
+from tests.launch.backends.samples import read
 from tests.launch.launcher import TWO, Launcher, assert_nothing_left, processes_of, wait_for
 
 Said = Callable[..., str]
@@ -257,8 +257,7 @@ def test_a_figure_of_another_run_or_a_damaged_one_is_not_shown(
 def test_the_folder_of_the_results_is_known_for_each_backend(
     tmp_path: Path, text: str, arguments: "list[str]", folder: "str | None"
 ) -> None:
-    (tmp_path / "lab.yaml").write_text(text)
-    job = make_job(read_cluster(str(tmp_path / "lab.yaml"), BACKENDS), arguments)
+    job = make_job(read(tmp_path, text), arguments)
     assert BACKENDS[job.cluster.backend].output_folder(job) == folder
 
 
