@@ -5,16 +5,18 @@ and mistakes are the exceptions of `cifar10.errors` instead of exit codes. Tenso
 the first call.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cifar10.cluster.tf_config import TF_CONFIG
 from cifar10.config import flags
 from cifar10.errors import ConfigError
 from cifar10.main import prepared, tensorflow_loaded
@@ -79,7 +81,7 @@ def train(**settings: Any) -> Result:
     # result.json and the report have the command that does the same.
     argv, sys.argv = sys.argv, [_SCRIPT, *words]
     try:
-        with prepared(config) as (cluster, stop):
+        with _prepared(config) as (cluster, stop):
             if cluster is not None:
                 this = f"TF_CONFIG or the flags make this process {cluster.label} of a cluster"
                 way_out = f"start its tasks by {_SCRIPT}"
@@ -111,7 +113,7 @@ def evaluate(**settings: Any) -> dict[str, Any]:
       Stopped: a signal arrived.
     """
     config = flags.parse(_words("evaluate", settings))
-    with prepared(config) as (_, stop):
+    with _prepared(config) as (_, stop):
         from cifar10.run import results
 
         found = results.evaluate(config, stop)
@@ -119,6 +121,21 @@ def evaluate(**settings: Any) -> dict[str, Any]:
         numbers = zip(found.class_names, matrix.diagonal().tolist(), matrix.sum(axis=1).tolist())
         by_class = {name: right / total if total else None for name, right, total in numbers}
         return {**found.metrics, "global_step": found.step, "class_accuracy": by_class}
+
+
+@contextlib.contextmanager
+def _prepared(config: Any) -> Iterator[Any]:
+    """Does what `cifar10.main.prepared` does; the next call finds the TF_CONFIG of this one.
+
+    It sets the variable again when nothing of this call runs any more.
+    """
+    given = os.environ.get(TF_CONFIG)
+    try:
+        with prepared(config) as found:
+            yield found
+    finally:
+        if given is not None:
+            os.environ[TF_CONFIG] = given
 
 
 class Predictor:

@@ -74,23 +74,18 @@ def prepared(config: TrainConfig) -> Iterator[tuple[Optional[Cluster], StopReque
         check_port(cluster)
     for note in resolve.notes(config, cluster):
         log(note)
-    # Before any thread begins, since threads read the environment. The next call in this process
-    # finds what this one was given.
-    given = os.environ.pop(TF_CONFIG, None)
+    # Before any thread begins, since threads read the environment.
     _set_environment(cluster, config.replication == "in-graph")
     # Only training has something to save.
     stop = StopRequest(None if config.mode == "train_and_evaluate" else GRACE_SECS)
-    try:
-        with stop.installed(), tensorflow_loaded(config):
-            yield None if cluster is None or cluster.is_single_process else cluster, stop
-            stop.check()
-    finally:
-        if given is not None:
-            os.environ[TF_CONFIG] = given
+    with stop.installed(), tensorflow_loaded(config):
+        yield None if cluster is None or cluster.is_single_process else cluster, stop
+        stop.check()
 
 
 def _set_environment(cluster: Optional[Cluster], in_graph: bool) -> None:
     """Sets what Estimator and gRPC read of the cluster."""
+    os.environ.pop(TF_CONFIG, None)
     if for_estimator := estimator_config(cluster, in_graph):
         os.environ[TF_CONFIG] = for_estimator
     if cluster is not None and not cluster.is_single_process:

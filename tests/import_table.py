@@ -123,7 +123,7 @@ _CIFAR10 = _entries(
         LATE,
     ),
     ("__main__", "python -m cifar10", "host main", STDLIB),
-    ("api", "the Python API", "errors image_decoding config host input run train main", LATE),
+    ("api", "a Python API", "errors image_decoding config cluster host input run train main", LATE),
 )
 
 _DATA_PREP = (

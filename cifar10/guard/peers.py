@@ -200,7 +200,7 @@ class Peers:
         Args:
           tasks: the tasks.
           check: function called repeatedly meanwhile; an exception that it raises ends the wait.
-          says: whether a line says so after some seconds.
+          says: whether a line names them after some seconds.
 
         Raises:
           ConfigError: a task belongs to another job.
