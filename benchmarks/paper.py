@@ -45,23 +45,23 @@ def main(argv: Sequence[str]) -> None:
     versions = {"torch": torch_version(options.torch_python)} if options.torch else {}
     counts = describe_images(options.data_dir)[1]["records"]
     ways = {"`cifar10_main.py`": options.ours, "PyTorch": options.torch}
-    rows = [row_of(way, ways[way], options.data_dir, counts["train"]) for way in ways if ways[way]]
-    data = ", ".join(f"{count:,} {split}" for split, count in counts.items())
+    epoch = counts["train"] / _BATCH
+    rows = [row_of(way, ways[way], options.data_dir, epoch) for way in ways if ways[way]]
+    data = f"CIFAR-10, {options.images}: " + ", ".join(f"{n:,} {key}" for key, n in counts.items())
     what = "paper: eval accuracy of the last weights, and the accuracies of validations"
     n = ", ".join(str(row["n"]) for row in rows)
     rows.append({**_PAPER, "mean": 0.9125, "std": None})
-    data = f"CIFAR-10, {options.images}: {data}"
     tables.report(what, _COLUMNS, rows, n, argv, options.out, data, **versions)
 
 
-def row_of(way: str, folders: Sequence[Path], data_dir: str, train: int) -> dict[str, Any]:
+def row_of(way: str, folders: Sequence[Path], data_dir: str, epoch: float) -> dict[str, Any]:
     """Returns the row of the runs of several seeds, with the `curves` of their validations.
 
     Args:
       way: what has trained.
       folders: the output folder of each run.
       data_dir: the folder of the records.
-      train: the number of training images.
+      epoch: the steps of an epoch.
 
     Raises:
       BenchmarkError: a run has not ended, or they end at different steps.
@@ -73,10 +73,9 @@ def row_of(way: str, folders: Sequence[Path], data_dir: str, train: int) -> dict
         rows = [row for row in map(json.loads, lines) if row["split"] != "train"]
         if not rows or rows[-1]["split"] != "eval":
             raise BenchmarkError(f"{folder} must hold a training that has ended; start it again")
-        *validations, last = rows
-        ends.add(step := validations[-1]["step"])
-        pairs = ((row["step"] * _BATCH / train, row["accuracy"]) for row in validations)
-        curves.append([{"epoch": epoch, "accuracy": accuracy} for epoch, accuracy in pairs])
+        *past, last = rows
+        ends.add(step := past[-1]["step"])
+        curves.append([{"epoch": row["step"] / epoch, "accuracy": row["accuracy"]} for row in past])
         if last["step"] != step:  # It is of the best validated weights.
             paths = {"output_dir": str(folder), "checkpoint": str(folder / f"model.ckpt-{step}")}
             last = cifar10.evaluate(**paths, data_dir=data_dir)

@@ -8,6 +8,7 @@ and 48,000. Shortcuts are option A: each second position, zero channels after th
 normalized by each channel's mean and standard deviation, as `--recipe paper` does; the paper
 subtracts each pixel's mean.
 
+With --bf16, convolutions are in bf16 by autocast, and torch.compile joins what lies between them.
 A run that was interrupted continues at its checkpoint, one every 1,000 steps, with the same result:
 the images of a step depend on the seed and the step alone. Prints the rows of the curve as JSON
 lines and keeps them in metrics.jsonl, in the form of cifar10_main.py's. The last row has the
@@ -27,7 +28,7 @@ from torch.nn import functional
 
 from benchmarks.peers.torch_step import resnet
 
-BATCH, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY, PADDING = 128, 0.1, 0.9, 1e-4, 4
+BATCH, LEARNING_RATE, MOMENTUM, DECAY, PADDING = 128, 0.1, 0.9, 1e-4, 4
 CURVE_STEPS, CHECKPOINT_STEPS = 100, 1000
 # Records of data_prep are all of one length: 12 bytes, the beginning of an example, the image, the
 # label's feature with the label as its last byte, and a CRC of 4 bytes.
@@ -43,6 +44,7 @@ def main() -> None:
     for name, default in (("depth", 20), ("steps", 64_000), ("seed", 1), ("threads", 2)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"({default})")
     parser.add_argument("--drops", type=int, nargs="*", default=[32_000, 48_000])
+    parser.add_argument("--bf16", action="store_true", help="compiled, with autocast")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
@@ -54,8 +56,8 @@ def main() -> None:
             nn.init.kaiming_normal_(layer.weight)
     nn.init.zeros_(model[1][-1].bias)
     model.to(memory_format=torch.channels_last)
-    weights = model.parameters()
-    optimizer = torch.optim.SGD(weights, LEARNING_RATE, MOMENTUM, weight_decay=WEIGHT_DECAY)
+    model.compile(disable=not options.bf16)
+    optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, MOMENTUM, weight_decay=DECAY)
     done, rows, losses = 0, [], list[float]()
     options.output_dir.mkdir(parents=True, exist_ok=True)
     checkpoint = options.output_dir / "checkpoint.pt"
@@ -77,8 +79,9 @@ def main() -> None:
         optimizer.param_groups[0]["lr"] = rate
         chosen = order[(step - 1) * BATCH : step * BATCH]
         random.manual_seed(options.seed * 10**6 + step)
-        logits = model(_distorted(images[chosen], random))
-        loss = functional.cross_entropy(logits, labels[chosen])
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+            logits = model(_distorted(images[chosen], random))
+        loss = functional.cross_entropy(logits.float(), labels[chosen])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
