@@ -125,17 +125,14 @@ def evaluate(**settings: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _prepared(config: Any) -> Iterator[Any]:
-    """Does what `cifar10.main.prepared` does; the next call finds the TF_CONFIG of this one.
-
-    It sets the variable again when nothing of this call runs any more.
-    """
-    given = os.environ.get(TF_CONFIG)
+    """Does what `cifar10.main.prepared` does, and leaves TF_CONFIG as it was before the call."""
+    given = {TF_CONFIG: os.environ[TF_CONFIG]} if TF_CONFIG in os.environ else {}
     try:
         with prepared(config) as found:
             yield found
     finally:
-        if given is not None:
-            os.environ[TF_CONFIG] = given
+        os.environ.pop(TF_CONFIG, None)
+        os.environ.update(given)
 
 
 class Predictor:

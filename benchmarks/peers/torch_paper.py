@@ -8,7 +8,9 @@ and 48,000. Shortcuts are option A: each second position, zero channels after th
 normalized by each channel's mean and standard deviation, as `--recipe paper` does; the paper
 subtracts each pixel's mean.
 
-With --bf16, convolutions are in bf16 by autocast, without torch.compile, which was slower here.
+With --bf16, a training step is in bf16 by autocast; evaluation stays in fp32. torch.compile made
+these steps slower on two cores of an AMD EPYC (Zen 4).
+
 A run that was interrupted continues at its checkpoint, one every 1,000 steps, with the same result:
 the images of a step depend on the seed and the step alone. Prints the rows of the curve as JSON
 lines and keeps them in metrics.jsonl, in the form of cifar10_main.py's. The last row has the

@@ -22,7 +22,7 @@ AFTER = """
 from cifar10.errors import UserError
 
 assert sys.argv == argv
-task = dict(ps_hosts="a:1", worker_hosts="b:1", job_name="ps", task_index=0)
+task = dict(ps_hosts="a:1", worker_hosts="b:1,c:1", job_name="worker", task_index=0)
 white = np.full((32, 32, 3), 255, np.uint8)
 
 def refused(call, error=UserError):
@@ -33,7 +33,7 @@ def refused(call, error=UserError):
 
 def as_a_master():
     cluster, task = {"master": ["a:1"], "ps": ["b:1"]}, {"type": "master", "index": 0}
-    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+    os.environ.setdefault("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
     return [refused(cifar10.train), refused(cifar10.train)]
 
 print(json.dumps({
@@ -99,7 +99,7 @@ def test_the_api_trains_evaluates_and_predicts_with_the_names_of_the_flags(
         "--checkpoint none does not exist; ",
         "none.png cannot be read: ",
         "an image must be a path, or uint8 [height, width, 3], got uint8 [32, 32]",
-        "cifar10.train trains alone, but TF_CONFIG or the flags make this process ps/0",
+        "cifar10.train trains alone, but TF_CONFIG or the flags make this process worker/0",
         *["cifar10.train trains alone, but TF_CONFIG or the flags make this process master/0"] * 2,
     )
     assert len(found["refused"]) == len(expected)
