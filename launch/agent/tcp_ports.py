@@ -4,6 +4,7 @@ import contextlib
 import errno
 import random
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 _OUTGOING = "/proc/sys/net/ipv4/ip_local_port_range"
@@ -70,16 +71,20 @@ def hold_port(port: int, *, shared: bool = False) -> socket.socket:
     return held
 
 
-def _candidates() -> list[int]:
-    """Returns the ports that a task may get, the best first, otherwise at random.
+def _candidates() -> Iterator[int]:
+    """Yields the ports that a task may get, the best first, otherwise at random.
 
     Outgoing connections of any process get ports of a range of their own, so its ports come last.
     """
     low, high = 32_768, 60_999
     with contextlib.suppress(OSError):
         low, high = map(int, Path(_OUTGOING).read_text().split())
-    ports = random.sample(range(_SERVICES, 65_536), 65_536 - _SERVICES)
-    return sorted(ports, key=lambda port: low <= port <= high)
+    best = [*range(_SERVICES, low), *range(high + 1, 65_536)]
+    for ports in best, list(range(max(_SERVICES, low), high + 1)):
+        while ports:  # To shuffle all of them would take longer than all else here.
+            chosen = random.randrange(len(ports))
+            ports[chosen], ports[-1] = ports[-1], ports[chosen]
+            yield ports.pop()
 
 
 def listen(port: int) -> socket.socket:
