@@ -143,6 +143,11 @@ class Launcher:
         """Waits until a line of a task contains `words`."""
         wait_for(lambda: words in self.log(task), f"{words!r} of {task}")
 
+    def wait_until_trains(self, worker: str = "worker/0") -> None:
+        """Waits until the master and a worker train: from then on, both save at SIGTERM."""
+        for task in ("master/0", worker):
+            self.wait_for_log(task, "step 3/")
+
     def check_secret(
         self,
         cluster: tuple[str, ...],

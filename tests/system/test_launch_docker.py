@@ -143,8 +143,7 @@ class Lab:
         """Starts an endless job and waits until master and worker train and each ps runs."""
         words = ("--restarts", str(restarts), "--no-check", "--", "steps=100000", *arguments)
         process = self.launcher.start_up(self.cluster(limits), *words)
-        for task in ("master/0", "worker/0"):
-            self.launcher.wait_for_log(task, "step 3/")
+        self.launcher.wait_until_trains()
         running = ("ps", "--format", "{{.Names}}")
         wait_for(lambda: len(self.ask(*running).split()) == self.tasks, f"{self.tasks} containers")
         return process

@@ -61,7 +61,7 @@ def test_a_disk_that_does_not_answer_for_longer_than_the_lease_costs_only_time(
     cluster = cluster_file(tmp_path, launcher, "limits: {lease_secs: 3}\n")
     try:
         process = launcher.start_up(cluster, "--", f"steps={steps}")
-        launcher.wait_for_log("worker/0", "step 3/")
+        launcher.wait_until_trains()
         subprocess.run(["fsfreeze", "--freeze", str(disk_that_can_stop)], check=True)
         try:
             time.sleep(6)

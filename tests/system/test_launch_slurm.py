@@ -60,8 +60,7 @@ def start(
     """Starts an endless job and waits until its master and its worker train."""
     file = cluster(launcher, text, limits=limits)
     process = launcher.start_up(file, "--", "steps=100000", *arguments)
-    for task in ("master/0", "worker/0"):
-        launcher.wait_for_log(task, "step 3/")
+    launcher.wait_until_trains()
     return process
 
 
@@ -125,7 +124,7 @@ def test_a_detached_job_is_attached_to_with_and_without_its_launcher(
     output = launcher.up(cluster(launcher), "--detach", "--", "steps=100000")
     assert f"Slurm job {job_of(slurm)}: submitted; " in output
     assert "the run goes on without this terminal; to see it again:\n" in output
-    launcher.wait_for_log("worker/0", "step 3/")
+    launcher.wait_until_trains()
     state_dir = ("--state-dir", str(launcher.state))
     attached = launcher.start("attach", *state_dir)
     os.kill(launcher.pid(), signal.SIGKILL)

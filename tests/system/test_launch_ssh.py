@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from testbeds import namespaces
 from testbeds.nodes import Nodes
 from testbeds.ports import free_ports
 from testbeds.terminal import Terminal
+from tests import shell
 from tests.cifar10 import program
 from tests.launch.launcher import ROOT, Launcher, interrupt, read_until, wait_for
 
@@ -54,8 +54,7 @@ def start(
     """Starts an endless job and waits until its master and its last worker train."""
     words = ("--restarts", str(restarts), "--no-check", "--", "steps=100000", *arguments)
     process = launcher.start_up(cluster(launcher, nodes, limits), *words)
-    for task in ("master/0", "worker/1"):
-        launcher.wait_for_log(task, "step 3/")
+    launcher.wait_until_trains("worker/1")
     return process
 
 
@@ -133,7 +132,7 @@ def test_a_run_that_is_left_outlives_its_terminal_under_the_same_leases(
     words = launcher.up_words(file, "--no-check", "--", *deaf)
     command = [sys.executable, "-m", "launch", "up", *words]
     with Terminal(command, 100, env=nodes.env, cwd=ROOT) as terminal:
-        launcher.wait_for_log("worker/1", "step 3/")
+        launcher.wait_until_trains("worker/1")
         terminal.type("\x03")
         terminal.wait_for_new("[l]eave running, [s]top (saves first), [c]ontinue?")
         terminal.type("l\n")
@@ -289,13 +288,7 @@ def test_setup_makes_bare_hosts_ready_and_the_second_time_nothing_is_done(
 
 def write_small_lock(path: Path) -> Path:
     """Writes a lock with one package, which says that it is TensorFlow; returns its wheel."""
-    wheel = path.parent.with_name("tensorflow-2.15.1-py3-none-any.whl")
-    metadata = "Metadata-Version: 2.1\nName: tensorflow\nVersion: 2.15.1\n"
-    with zipfile.ZipFile(wheel, "w") as file:
-        file.writestr("tensorflow-2.15.1.dist-info/METADATA", metadata)
-        words = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        file.writestr("tensorflow-2.15.1.dist-info/WHEEL", words)
-        file.writestr("tensorflow-2.15.1.dist-info/RECORD", "")
+    wheel = shell.write_wheel(path.parent.parent, "tensorflow", "2.15.1")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     locked = f"tensorflow==2.15.1 --hash=sha256:{digest}"
     path.write_text(f"--no-index\n--find-links {wheel.parent}\n{locked}\n")

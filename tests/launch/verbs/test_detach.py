@@ -49,7 +49,7 @@ def on_terminal(launcher: Launcher) -> Iterator[OnTerminal]:
 def training_on_a_terminal(launcher: Launcher, on_terminal: OnTerminal, *words: str) -> Terminal:
     """Starts an endless job on a terminal, and waits until it trains."""
     terminal = on_terminal("up", *launcher.up_words(TWO, "--", "steps=100000", *words))
-    launcher.wait_for_log("worker/0", "step 3/")
+    launcher.wait_until_trains()
     return terminal
 
 
@@ -134,7 +134,8 @@ def test_stop_at_the_question_saves_and_a_further_ctrl_c_ends_at_once(
 def test_a_lost_terminal_ends_a_run_that_was_not_left(
     launcher: Launcher, on_terminal: OnTerminal
 ) -> None:
-    up = training_on_a_terminal(launcher, on_terminal)
+    up = training_on_a_terminal(launcher, on_terminal, "ps/0:print=serves")
+    launcher.wait_for_log("ps/0", "serves")
     up.hang_up()
     folder = RunFolder(launcher.state / launcher.run_id())
     told = "SIGHUP: stopping all tasks"
@@ -189,7 +190,7 @@ def test_a_job_runs_to_its_end_though_all_streams_of_up_are_closed(launcher: Lau
 def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: Launcher) -> None:
     launcher.up(TWO, "--detach", "--", "steps=100000")
     run = launcher.run_id()
-    launcher.wait_for_log("worker/0", "step 3/")
+    launcher.wait_until_trains()
     os.kill(launcher.pid(), signal.SIGKILL)
     launcher.assert_nothing_left(timeout_secs=60)
     assert launcher.has_saved("master/0")
@@ -204,7 +205,7 @@ def test_ctrl_c_in_a_script_stops_without_a_question(launcher: Launcher) -> None
     script = ["bash", "-c", f"{command}; echo code $?"]
     with Terminal(script, 250, cwd=ROOT) as terminal:
         terminal.wait_for_words(" elapsed")
-        launcher.wait_for_log("worker/0", "step 3/")
+        launcher.wait_until_trains()
         terminal.type("\x03")
         assert terminal.finish() == 0
         assert "exit code 130: stopped by SIGINT" in terminal.all_lines

@@ -48,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
     """A job of three tasks that goes on, each of which has started a child."""
     launcher = Launcher(tmp_path_factory.mktemp("running"))
     launcher.start_up(TWO, "--", "steps=100000", "child", "deaf")
-    launcher.wait_for_log("worker/0", "step 3/")
+    launcher.wait_until_trains()
     folder = RunFolder(launcher.state / launcher.run_id())
 
     def children() -> int:

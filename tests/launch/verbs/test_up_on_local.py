@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 
 def test_a_killed_agent_leaves_nothing_and_is_named(launcher: Launcher) -> None:
     process = launcher.start_up(TWO, "--", "steps=1000", "child", "deaf")
-    launcher.wait_for_log("worker/0", "step 3/")
+    launcher.wait_until_trains()
     (agent,) = launcher.agent_pids()
     os.kill(agent, signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
