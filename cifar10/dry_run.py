@@ -18,7 +18,6 @@ from cifar10.host.process import StopRequest, log
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.output import model_settings
-from cifar10.output.progress import format_duration
 from cifar10.run.initial_weights import with_initial_weights
 from cifar10.run.job import describe_training, evaluation_input, make_job
 from cifar10.run.start import position_seen_by_worker
@@ -26,6 +25,7 @@ from cifar10.run.validation import check_criteria
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step.model_fn import count_parameters, model_fn
 from cifar10.train import run_config, training_input
+from cifar10_program.streams import format_duration
 
 _TIMED_SECS = 5.0
 

@@ -2,6 +2,7 @@
 
 import atexit
 import io
+import math
 import os
 import sys
 import unicodedata
@@ -75,6 +76,19 @@ def columns_of(text: str) -> int:
 def padded(text: str, columns: int) -> str:
     """Returns a text with spaces at its end, so that it takes at least so many columns."""
     return text + " " * (columns - columns_of(text))
+
+
+def format_duration(seconds: float) -> str:
+    """Formats a time span in its two largest units: `42s`, `4m12s`, `1h03m`, `2d04h`."""
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, secs = divmod(max(0, round(seconds)), 60)
+    hours, mins = divmod(minutes, 60)
+    if hours >= 24:
+        return f"{hours // 24}d{hours % 24:02d}h"
+    if hours:
+        return f"{hours}h{mins:02d}m"
+    return f"{minutes}m{secs:02d}s" if minutes else f"{secs}s"
 
 
 def log_error(line: str) -> None:

@@ -6,13 +6,14 @@ training continues.
 """
 
 import contextlib
-import math
 import os
 import queue
 import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, Union
+
+from cifar10_program.streams import format_duration
 
 _BACKLOG = 1_000  # Limit of the queue's length; further lines are dropped.
 _CLOSE_SECS = 2.0  # How long `close` waits for a terminal that blocks.
@@ -116,19 +117,6 @@ class ProgressLine:
                 pass  # Another process has made the terminal so; the next flush writes the rest.
             except (OSError, ValueError):
                 self._is_broken = True
-
-
-def format_duration(seconds: float) -> str:
-    """Formats a time span in its two largest units: `42s`, `4m12s`, `1h03m`, `2d04h`."""
-    if not math.isfinite(seconds):
-        return "?"
-    minutes, secs = divmod(max(0, round(seconds)), 60)
-    hours, mins = divmod(minutes, 60)
-    if hours >= 24:
-        return f"{hours // 24}d{hours % 24:02d}h"
-    if hours:
-        return f"{hours}h{mins:02d}m"
-    return f"{minutes}m{secs:02d}s" if minutes else f"{secs}s"
 
 
 def _texts(status: Status, total_steps: int, total_epochs: float) -> dict[str, str]:

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cifar10.image_decoding import png_of
-from cifar10.output.progress import format_duration
-from cifar10_program.streams import log_error, one_line
+from cifar10_program.streams import format_duration, log_error, one_line
 
 _HERE = Path(__file__).parent
 _Z_95 = 1.959964  # the 97.5 % point of the normal distribution

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Optional
 
+from cifar10_program.streams import format_duration
+
 CHIEFS = ("master/", "chief/")
 _SPACES = "\t\u00a0\u3000"
 _BAR_WIDTH = 10
@@ -88,7 +90,7 @@ def job_line(rows: Sequence[Row], secs: float, width: int, bar: str = "━─") 
       width: the most columns.
       bar: the characters of the bar, for what is done and for what is left.
     """
-    elapsed = f"{duration(secs)} elapsed"
+    elapsed = f"{format_duration(secs)} elapsed"
     row = max(rows, key=lambda row: (bool(row.step), row.is_chief), default=None)
     if row is None or not row.step:
         return f"starting  {elapsed}"
@@ -109,18 +111,6 @@ def _place(figure: str) -> int:
 def percent(accuracy: Optional[float]) -> str:
     """Formats an accuracy within [0, 1]: `91.32 %`; None as ""."""
     return "" if accuracy is None else f"{100 * accuracy:.2f} %"
-
-
-def duration(secs: float) -> str:
-    """Formats a time span in its two largest units: `42s`, `4m12s`, `1h03m`, `2d04h`."""
-    minutes, seconds = divmod(max(int(secs), 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d{hours:02d}h"
-    if hours:
-        return f"{hours}h{minutes:02d}m"
-    return f"{minutes}m{seconds:02d}s" if minutes else f"{seconds}s"
 
 
 # Numbers and spaces are limited, since a search for longer ones takes a time that grows with the

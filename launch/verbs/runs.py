@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Optional
 
-from cifar10_program.streams import log_error
+from cifar10_program.streams import format_duration, log_error
 from launch.backends.registry import BACKENDS
 from launch.errors import HostError, LaunchError, NotHereError
 from launch.record.output import Line, LogReader
 from launch.record.result import ExitReason
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.display import print_json, say
-from launch.screen.row import duration, percent, plain, saved_rows
+from launch.screen.row import percent, plain, saved_rows
 from launch.verbs import background
 from launch.verbs.up import LOOK_SECS, View, closing_lines, ways_back
 
@@ -122,7 +122,7 @@ def list_runs(options: argparse.Namespace) -> int:
             rows.append((folder.run_id, "", "damaged"))
             continue
         found.append(facts)
-        age, accuracy = duration(time.time() - facts["began"]), percent(facts["accuracy"])
+        age, accuracy = format_duration(time.time() - facts["began"]), percent(facts["accuracy"])
         steps = [row.step for row in saved_rows(facts) if row.is_chief]
         start = (folder.run_id, facts["name"] or "", facts["state"], age, facts["backend"])
         rows.append((*start, str(len(tasks)), "".join(steps[:1]), accuracy))

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Optional
 
 from cifar10_program import LAUNCH, started_as
+from cifar10_program.streams import format_duration
 from launch.backends.base import Backend
 from launch.backends.registry import BACKENDS
 from launch.cluster.tasks import make_job
@@ -29,7 +30,7 @@ from launch.record.output import Line, LogReader
 from launch.record.result import Result
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import ERROR, Display, say
-from launch.screen.row import duration, percent, saved_rows
+from launch.screen.row import percent, saved_rows
 from launch.supervise.run_loop import stop_signals
 from launch.verbs import background
 from launch.verbs.background import Background
@@ -216,7 +217,7 @@ def closing_lines(folder: RunFolder, result: Result, errors: Collection[str] = (
     if result.exit_code == 0:
         accuracy, num_tasks = percent(folder.accuracy()), len(record["tasks"])
         secs = folder.status().get("time", time.time()) - record["began"]
-        words = f"{num_tasks} task{'s' * (num_tasks > 1)}, {duration(secs)}"
+        words = f"{num_tasks} task{'s' * (num_tasks > 1)}, {format_duration(secs)}"
         report = Path(os.path.expanduser(record.get("output") or "")) / "report.html"
         if not accuracy:  # then the folder may be another run's, too
             return [words, result.reason]

@@ -1,5 +1,6 @@
-"""What the programs do with standard streams that are closed or that nobody reads."""
+"""Standard streams that are closed or that nobody reads, and durations in lines."""
 
+import math
 import os
 import shlex
 import subprocess
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cifar10_program.streams import format_duration
 from tests import shell
 
 TRAIN = [sys.executable, "cifar10_main.py"]
@@ -92,3 +94,20 @@ def test_what_an_encoding_lacks_is_shown_as_an_escape(encoding: str, shown: str)
     command = shlex.join([sys.executable, "-c", f"{OPEN_STREAMS}; print('a\\xe4')"])
     done = shell.run(command, shell.ROOT, env={"PYTHONIOENCODING": encoding})
     assert done.stdout == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (42.4, "42s"),
+        (59.6, "1m00s"),
+        (252, "4m12s"),
+        (3780, "1h03m"),
+        (187_200, "2d04h"),
+        (-3, "0s"),
+        (math.nan, "?"),
+    ],
+)
+def test_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

@@ -1,13 +1,12 @@
 """The progress of training: a live line on a terminal, plain lines anywhere else."""
 
-import math
 import os
 import subprocess
 import sys
 
 import pytest
 
-from cifar10.output.progress import ProgressLine, format_duration
+from cifar10.output.progress import ProgressLine
 from testbeds.processes import ROOT
 from testbeds.terminal import Terminal
 
@@ -23,23 +22,6 @@ STATUS = {
 PLAIN = (
     "epoch 3.2/10  step 1,120/3,510  loss 1.234  accuracy 0.561  lr 0.100  512 images/s  4m12s left"
 )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (42.4, "42s"),
-        (59.6, "1m00s"),
-        (252, "4m12s"),
-        (3780, "1h03m"),
-        (187_200, "2d04h"),
-        (-3, "0s"),
-        (math.nan, "?"),
-    ],
-)
-def test_duration_has_its_two_largest_units(seconds, text):
-    assert format_duration(seconds) == text
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from launch.screen import table
 from launch.screen.display import Display
 from launch.screen.row import (
     Row,
-    duration,
     job_line,
     plain,
     read_saved,
@@ -85,13 +84,6 @@ def test_the_job_has_one_line_that_of_its_lead(rows: list[Row], width: int, line
     found = job_line(rows, 60, width)
     assert found == f"{line}  1m00s elapsed"
     assert len(found) <= width
-
-
-@pytest.mark.parametrize(
-    ("secs", "words"), [(42, "42s"), (252, "4m12s"), (3780, "1h03m"), (187_200, "2d04h")]
-)
-def test_durations_have_two_units(secs: float, words: str) -> None:
-    assert duration(secs) == words
 
 
 def test_while_a_job_trains_only_tasks_that_differ_have_a_row() -> None:

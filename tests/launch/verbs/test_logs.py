@@ -114,7 +114,7 @@ def test_a_job_that_outlives_its_launcher_is_followed_to_its_end(
         with folder.output_log.open("a") as file:
             file.write(f"{lines[len(waits)]}\n")
         if len(states) == 1:
-            folder.add(began=time.time() - 100.5)
+            folder.add(began=time.time() - 100)
             folder.write_end(Result(0, "master/0 is done"))
 
     monkeypatch.setattr(runs, "state_of", lambda _: states[0])
