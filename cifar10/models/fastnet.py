@@ -82,13 +82,8 @@ def whitening_projection(images: Any, size: int) -> Any:
     """
     import numpy as np  # Imported here, since --help needs no NumPy.
 
-    height, width = (side - size + 1 for side in images.shape[1:3])
-    shifted = [
-        images[:, row : row + height, column : column + width]
-        for row in range(size)
-        for column in range(size)
-    ]
-    patches = np.concatenate(shifted, axis=-1).reshape(-1, size * size * CHANNELS)
+    windows = np.lib.stride_tricks.sliding_window_view(images, (1, size, size, CHANNELS))
+    patches = windows.reshape(-1, size * size * CHANNELS)
     eigenvalues, components = np.linalg.eigh(patches.T @ patches / np.float32(len(patches)))
     scaled = (components / np.sqrt(eigenvalues + _LEAST_EIGENVALUE))[:, ::-1]
     kernel = np.concatenate([scaled, -scaled], axis=1).astype(np.float32)

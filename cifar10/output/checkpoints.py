@@ -224,19 +224,14 @@ def find(config: TrainConfig) -> str:
     Raises:
       UserError: there is no such checkpoint.
     """
-    output_dir, given = config.output_path, config.checkpoint_path
-    if given is not None:
-        if not exists(given):
-            way_out = "name it without the ending, for example output/model.ckpt-80000"
-            raise UserError(f"--checkpoint {given} does not exist; {way_out}")
-
-        return given
-    found = best_or_newest(output_dir)
+    given = config.checkpoint_path
+    if given is not None and not exists(given):
+        way_out = "name it without the ending, for example output/model.ckpt-80000"
+        raise UserError(f"--checkpoint {given} does not exist; {way_out}")
+    found = given or best_or_newest(config.output_path)
     if found is None:
-        way_out = "train first, or name another folder by --output-dir"
-        raise UserError(
-            f"no checkpoint in {output_dir}{files.dangling_link(output_dir)}; {way_out}"
-        )
+        fault = f"no checkpoint in {config.output_path}{files.dangling_link(config.output_path)}"
+        raise UserError(f"{fault}; train first, or name another folder by --output-dir")
     return found
 
 

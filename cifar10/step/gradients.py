@@ -123,8 +123,8 @@ def mean_by_machine(
     Args:
       values: one tensor per tower, all of the same shape.
       devices: the towers' devices.
-      how: `cpu` sums on the CPU of the machine, where a single value stays on its device; `nccl`:
-        see `sum_by_nccl`.
+      how: `cpu` sums on the CPU of the machine, where a single value stays on its device; `nccl`
+        sums on each GPU, and then over the GPUs by NCCL.
 
     Returns:
       One dictionary per machine, which maps a device to the machine's part on that device, of the
@@ -135,10 +135,15 @@ def mean_by_machine(
         machines.setdefault(machine_of(device), []).append((device, value))
     found = []
     for cpu, held in machines.items():
-        if how == "nccl":
-            sums = sum_by_nccl(held)
-        else:
-            sums = [_sum_on(held[0][0] if len(held) == 1 else cpu, [value for _, value in held])]
+        by_device: dict[str, list[tf.Tensor]] = {}
+        for device, value in held:
+            on = device if how == "nccl" or len(held) == 1 else cpu
+            by_device.setdefault(on, []).append(value)
+        sums = [_sum_on(device, parts) for device, parts in by_device.items()]
+        if len(sums) > 1:
+            # NCCL waits until every GPU takes part. So a step must run all of these ops or none,
+            # even where it uses the sum of only one GPU.
+            sums = list(tf.tuple(all_reduce(sums)))
         means = {}
         for total in sums:
             with tf.device(total.device):
@@ -155,28 +160,6 @@ def nearest(held: Mapping[str, Any], device: str) -> Any:
       device: the device that needs the tensor.
     """
     return held.get(device, next(iter(held.values())))
-
-
-def sum_by_nccl(held: Sequence[tuple[str, tf.Tensor]]) -> list[tf.Tensor]:
-    """Sums the values of each GPU's towers on that GPU, then all-reduces the sums over the GPUs.
-
-    If all values are on one device, NCCL is not used.
-
-    Args:
-      held: the device and the tensor of each of one machine's towers, all of the same shape.
-
-    Returns:
-      The total sum on each device, one tensor of that shape per device.
-    """
-    by_device: dict[str, list[tf.Tensor]] = {}
-    for device, value in held:
-        by_device.setdefault(device, []).append(value)
-    sums = [_sum_on(device, parts) for device, parts in by_device.items()]
-    if len(sums) == 1:
-        return sums
-    # NCCL waits until every GPU takes part. So a step must run all of these ops or none, even
-    # where it uses the sum of only one GPU.
-    return list(tf.tuple(all_reduce(sums)))
 
 
 def _sum_on(device: str, values: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -105,7 +105,7 @@ class TrainingState:
         covered = {shard.name for _, shards in packed for shard in shards}
         plain = [variable for variable in tf.global_variables() if variable.name not in covered]
         saver = tf.train.Saver(
-            [*(flat_saveable(flat, shards) for flat, shards in packed), *map(_plain, plain)],
+            [*(flat_saveable(flat, shards) for flat, shards in packed), *plain],
             max_to_keep=self.params.config.keep_checkpoints,
             save_relative_paths=True,
         )
@@ -140,16 +140,3 @@ def flat_saveable(flat: FlatVariable, shards: Sequence[tf.Variable]) -> NamedTen
         return tf.group(*(shard.assign(part) for shard, part in zip(shards, flat.split(joined))))
 
     return NamedTensors(shards[0], named, flat.shards[0].op.name + suffix, assign)
-
-
-def _plain(variable: tf.Variable) -> NamedTensors:
-    """Saves a variable of any shape, on any machine, by this machine."""
-    name = variable.op.name
-    with tf.device(variable.device):
-        value = variable.read_value()
-    return NamedTensors(
-        variable,
-        {name: tf.identity(value)},
-        name,
-        lambda restored: variable.assign(tf.reshape(restored[0], variable.shape)),
-    )
