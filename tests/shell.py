@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
@@ -53,3 +54,17 @@ def make_workspace(folder: Path) -> Path:
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)
     return folder
+
+
+def write_wheel(folder: Path, name: str, version: str) -> Path:
+    """Writes a wheel with nothing but the module `sample`; returns its path."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("sample.py", "")
+        for file, text in (
+            ("METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"),
+            ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+            ("RECORD", ""),
+        ):
+            wheel.writestr(f"{name}-{version}.dist-info/{file}", text)
+    return path

@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -144,14 +143,7 @@ def test_uv_installs_a_python_where_none_fits(bare: Path) -> None:
 def package(tmp_path: Path) -> Path:
     """A folder with the Makefile and a wheel that pip finds there, without an index."""
     (tmp_path / "Makefile").write_bytes((shell.ROOT / "Makefile").read_bytes())
-    with zipfile.ZipFile(tmp_path / "sample-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("sample.py", "")
-        for name, text in (
-            ("METADATA", "Metadata-Version: 2.1\nName: sample\nVersion: 1.0\n"),
-            ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
-            ("RECORD", ""),
-        ):
-            wheel.writestr(f"sample-1.0.dist-info/{name}", text)
+    shell.write_wheel(tmp_path, "sample", "1.0")
     return tmp_path
 
 

@@ -73,19 +73,18 @@ def train(
     over_before: bool = False,
     loss: Callable[[tf.Tensor], tf.Tensor] = lambda step: tf.cast(step, tf.float32),
     weight: Callable[[tf.Tensor], tf.Tensor] = lambda step: tf.ones([]),
-    images: Callable[[tf.Tensor], tf.Tensor] = lambda step: 64 * step,
     end_all: Callable[[], int] = lambda: 0,
 ) -> int:
     """Counts up to `steps` steps under hooks; the chief ends training at `over_at`.
 
-    `loss`, `weight` and `images`, the images seen so far, are functions of the step.
+    `loss` and `weight` are functions of the step.
     """
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
         begun = step.assign(first_step).op
         setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
         counted = step.assign_add(1, read_value=True)
-        numbers = (counted, images(counted), tf.constant(0.25), tf.greater_equal(counted, over_at))
+        numbers = (counted, 64 * counted, tf.constant(0.25), tf.greater_equal(counted, over_at))
         of_job = tf.stack([tf.cast(number, tf.float64) for number in numbers])
         StepTensors(
             of_job,

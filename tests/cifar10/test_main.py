@@ -9,6 +9,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing import plugin_event_accumulator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10 import main
@@ -137,7 +138,16 @@ def test_a_run_that_is_killed_takes_records_and_shows_each_step_once(trained, fo
     for name, expected in shown.items():
         curves = EventAccumulator(str(folder / "log" / name)).Reload()
         assert [event.step for event in curves.Scalars("loss")] == expected, name
+    train = str(folder / "log/train")
+    pictures = EventAccumulator(train, size_guidance={"images": 0}).Reload()
+    assert [event.step for event in pictures.Images("augmented_samples")] == [1, 6, 16]
+    # The web page has a reader of its own.
+    pages = plugin_event_accumulator.EventAccumulator(train).Reload()
+    assert [event.step for event in pages.Tensors("loss")] == steps["train"]
     # Estimator writes the graph and its validations into the output folder.
+    validations = EventAccumulator(str(folder / "killed/eval_validation")).Reload()
+    for tag in ("accuracy", "cross_entropy", "loss"):
+        assert [event.step for event in validations.Scalars(tag)] == every_fifth, tag
     written = {path.parent.name for path in (folder / "killed").rglob("events.*")}
     assert written == {"killed", "eval_validation"}
 

@@ -19,6 +19,7 @@ from typing import NamedTuple, Optional
 
 from testbeds.groups import Group
 from testbeds.process_list import stop_process
+from tests.failing_disk import fill
 from tests.faults.cells import AGENT, LAUNCHER, START, Cell
 from tests.faults.runs import SLOW_SECS, STOPPED_SECS, Job, run
 
@@ -170,9 +171,7 @@ class FullDisk(Fault):
             self.job.data = data
 
     def _begin(self) -> None:
-        with contextlib.suppress(OSError), open(self._folder / "filler", "ab", 0) as file:
-            while file.write(bytes(4096)):
-                pass
+        fill(self._folder)
 
     def go_on(self) -> None:
         """Fills what has become free."""

@@ -5,8 +5,7 @@ An argument of the form `worker/0:die=3` is for one task, others are for all tas
   together       the master does not end, and no task dies, before each trainer has written a step
   die=CODE       ends with this exit code at the first step, in every attempt
   die_once=CODE  ends with this exit code at the first step, in the first attempt only
-  kill=SIG       sends itself this signal at the first step
-  at=N           delays die, die_once and kill to step N
+  at=N           delays die and die_once to step N
   deaf           ignores SIGTERM
   child          starts a child in a session of its own, which ignores SIGTERM
   flood=N        writes N lines
@@ -93,8 +92,6 @@ def _mark(what: str, name: str = "") -> Path:
 
 def _perhaps_die(name: str, options: "dict[str, str]") -> None:
     mark = _mark("died", name)
-    if "kill" in options:
-        os.kill(os.getpid(), int(options["kill"]))
     if "die" in options:
         print("about to fail", flush=True)
         sys.exit(int(options["die"]))

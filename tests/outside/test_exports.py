@@ -1,4 +1,4 @@
-"""Other programs that load the export of a trained model answer as our own modes do."""
+"""Other programs read curves, checkpoints and exports of a run, and answer as our modes do."""
 
 import base64
 import contextlib
@@ -37,6 +37,13 @@ MODELS = {
 }
 SETTINGS = ("--schedule=cosine", "--warmup-epochs=0", "--checkpoint-steps=1000", "--seed=1")
 SAVE = "np.save('probabilities.npy', probabilities)\n"
+SAVE_VALUES = """
+import json
+mean = weights["input/channel_mean"].tolist()
+found = [rows, mean, int(weights["global_step"]), int(weights["examples_seen"])]
+with open("found.json", "w") as file:
+    json.dump(found, file)
+"""
 
 
 @dataclasses.dataclass
@@ -250,3 +257,16 @@ def test_tensorflow_serving_answers_the_documented_request_and_rows_of_images(tr
     assert sorted(answer) == ["class_ids", "classes", "probabilities"]
     assert answer["classes"] == trained.names[answer["class_ids"]]
     assert len(answer["probabilities"]) == 10
+
+
+@pytest.mark.parametrize("trained", ["resnet"], indirect=True)
+def test_the_pages_snippets_read_a_curve_and_a_checkpoints_values_by_their_names(trained, data):
+    (curve,) = code_blocks(FORMATS, "Event files", "python")
+    (values,) = code_blocks(FORMATS, "Checkpoints", "python")
+    snippets.run_python(curve + values + SAVE_VALUES, trained.folder)
+    rows, mean, *counters = json.loads((trained.folder / "found.json").read_text())
+    lines = (trained.folder / "output/metrics.jsonl").read_text().splitlines()
+    trainings = [row for row in map(json.loads, lines) if row["split"] == "train"]
+    assert dict(rows) == pytest.approx({row["step"]: row["loss"] for row in trainings}, rel=1e-5)
+    assert mean == pytest.approx(json.loads((data / "manifest.json").read_text())["channel_mean"])
+    assert counters == [60, 60 * 50]

@@ -182,7 +182,7 @@ CASES = (
     Case(_V1, "own", evaluates=True),
     Case(_V1_SMOOTHED, towers=2),
     Case(_V1_SMOOTHED, "own", trainers=2, quick=True),
-    Case(_V1_MUON, "own", towers=2),
+    Case(_V1_MUON, "own", towers=2, quick=True),
     Case(_V2, "own", towers=2, evaluates=True),
     Case(_V2_ADAM, quick=True),
     Case(_MUON, "own", evaluates=True),

@@ -27,7 +27,7 @@ class Pass:
 
     Args:
       values: float64 tensors by their names in a checkpoint.
-      normalises_by: what batch normalisation uses: `batch` or `moving` statistics, or `nothing`.
+      normalises_by: what batch normalisation uses: `batch` or `moving` statistics.
       groups: number of equal parts of the batch, one for each tower; batch normalisation uses the
         statistics of each part.
       epsilon: number that batch normalisation adds to the variance.
@@ -85,8 +85,6 @@ class Pass:
     def batch_norm(self, x: Tensor, name: str) -> Tensor:
         """Normalises x: Ioffe & Szegedy 2015, arXiv:1502.03167, algorithm 1 (inference: 2)."""
         gamma, beta = self._values.get(f"{name}/gamma", 1.0), self._values[f"{name}/beta"]
-        if self._normalises_by == "nothing":
-            return gamma * x + beta
         moving = f"{name}/moving_mean", f"{name}/moving_variance"
         if self._normalises_by == "moving":
             mean, variance = (self._values[statistic] for statistic in moving)
@@ -175,15 +173,14 @@ def _block_v2(run: Pass, x: Tensor, name: str, stride: int) -> Tensor:
     return y + _shortcut(x, stride)
 
 
-def resnet(run: Pass, images: Tensor, is_v2: bool, blocks: int = 1) -> Tensor:
-    """Returns the logits of a ResNet, arXiv:1512.03385, section 4.2: 6n+2 layers for n `blocks`."""
+def resnet(run: Pass, images: Tensor, is_v2: bool) -> Tensor:
+    """Returns the logits of ResNet-8, arXiv:1512.03385, section 4.2: 6n+2 layers, n = 1."""
     x = run.conv(images, "model/stem/conv")
     if not is_v2:
         x = run.relu(run.batch_norm(x, "model/stem/batch_norm"))
     for stage in range(3):
-        for block in range(blocks):
-            name, stride = f"model/stage_{stage}/block_{block}", 2 if stage and not block else 1
-            x = (_block_v2 if is_v2 else _block_v1)(run, x, name, stride)
+        name, stride = f"model/stage_{stage}/block_0", 2 if stage else 1
+        x = (_block_v2 if is_v2 else _block_v1)(run, x, name, stride)
     if is_v2:
         x = run.relu(run.batch_norm(x, "model/head/batch_norm"))
     return run.dense(tf.reduce_mean(x, [1, 2]), "model/head/dense")

@@ -2,10 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
@@ -16,12 +17,12 @@ from cifar10.step import model_fn
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams, Replication
 from tests.cifar10 import steps
+from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time
 from tests.reference.trajectory import Batch
 
 Values = dict[str, Any]
 First = Callable[[Values], Values]
 
-_WAIT_SECS = 60.0
 _RELUS = ("Relu", "Cifar10NormRelu")  # types of op whose first output is a ReLU's
 
 
@@ -190,7 +191,8 @@ def _train_together(
     ]
     with contextlib.ExitStack() as stack:
         for job, part in zip(jobs[1:], parts[1:]):
-            stack.enter_context(_in_a_thread(job.follow, target, has_begun, part))
+            work = functools.partial(job.follow, target, has_begun, part)
+            stack.enter_context(at_the_same_time(work))
         jobs[0].lead(target, first, has_begun, parts[0])
     watched = jobs[0].watched
     return [
@@ -239,8 +241,8 @@ class _Trainer:
 
     def follow(self, target: str, has_begun: threading.Event, batches: Sequence[Any]) -> None:
         """Trains one step per batch as a worker, once the chief has set the first values."""
-        if not has_begun.wait(_WAIT_SECS):
-            raise TimeoutError(f"the chief has not begun after {_WAIT_SECS:g} seconds")
+        if not has_begun.wait(WAIT_SECS):
+            raise TimeoutError(f"the chief has not begun after {WAIT_SECS:g} seconds")
         creator = tf.train.WorkerSessionCreator(self._spec.scaffold, target)
         with self._graph.as_default(), tf.train.MonitoredSession(creator) as session:
             for batch in batches:
@@ -250,23 +252,3 @@ class _Trainer:
         fetches = [self._spec.train_op, self.watched.fetches]
         feed = dict(zip((self._images, self._labels), batch))
         self.seen.append(session.run(fetches, feed)[1])
-
-
-@contextlib.contextmanager
-def _in_a_thread(work: Callable[..., None], *arguments: Any) -> Iterator[None]:
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work(*arguments)
-        except BaseException as error:  # It is raised again below, in the caller's thread.
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    yield
-    thread.join(_WAIT_SECS)
-    if errors:
-        raise errors[0]
-    if thread.is_alive():
-        raise TimeoutError(f"a trainer still waits after {_WAIT_SECS:g} seconds")

@@ -24,7 +24,6 @@ class Settings:
     norm_bias_rate: float = 1.0
     label_smoothing: float = 0.0
     lookahead_steps: int = 0
-    batch_norm: str = "tower"
     batch_norm_decay: float = 0.997
     batch_norm_epsilon: float = 1e-5
     whitening_bias_epochs: Optional[float] = None  # for fastnet only

@@ -55,8 +55,6 @@ class Graph:
             self._images = tf.placeholder(tf.float64, [count, 32, 32, 3])
             self._labels = tf.placeholder(tf.int64, [count])
             normalises_by = "batch" if training else "moving"
-            if settings.batch_norm == "off":
-                normalises_by = "nothing"
             made = Pass(self._fed, normalises_by, groups, settings.batch_norm_epsilon)
             self.logits = logits_of(settings.model, made, self._images)
             self.loss = loss_of(self.logits, self._labels, settings.label_smoothing)

@@ -47,8 +47,7 @@ def start(
     """Starts an endless job and waits until it trains."""
     words = described(launcher, f"limits: {{stop_secs: {stop_secs}}}\n{text}")
     process = launcher.start_up(words, "--", "steps=100000", *arguments)
-    launcher.wait_for_log("master/0", "step 3/")
-    launcher.wait_for_log("worker/0", "step 3/")
+    launcher.wait_until_trains()
     return process
 
 
@@ -90,19 +89,6 @@ def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
     assert sorted(config["cluster"]) == ["master", "ps", "worker"]
     posted = [manifest["kind"] for manifest in cluster.posted if manifest["kind"] != "Pod"]
     assert posted == ["Service", "NetworkPolicy", "Secret", "Job", "Job", "Job"]
-    assert_nothing_left(cluster)
-
-
-def test_a_failed_task_is_restarted_by_the_launcher(launcher: Launcher, cluster: Cluster) -> None:
-    flags = described(launcher, "restarts: 1\nlimits: {stop_secs: 8}\n")
-    words = ("steps=100000", "worker/0:die=3", "worker/0:at=100")
-    output = launcher.up(flags, "--", *words, exit_code=3)
-    assert "worker/0 on node-a: exit code 3; restart 1 of 1 in 1 s" in output
-    assert output.count("] about to fail") == 2
-    assert "  | about to fail\n" in output
-    last = [line for line in output.splitlines() if line.startswith("exit code 3: ")]
-    assert last == ["exit code 3: worker/0 on node-a failed: exit code 3, after 1 restarts"]
-    assert "[master/0 node-a] saved" in output
     assert_nothing_left(cluster)
 
 

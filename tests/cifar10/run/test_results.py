@@ -149,7 +149,8 @@ def test_an_evaluation_has_a_row_for_each_image_and_is_in_tensorboard_once(
     np.testing.assert_array_equal(found.confusion_matrix, expected)
     assert ("augmented_accuracy" in found.metrics) == augments
     events = EventAccumulator(f"{config.output_dir}/eval").Reload()
-    assert [event.step for event in events.Scalars("accuracy")] == [0]
+    (row,) = events.Scalars("accuracy")
+    assert (row.step, row.value) == (0, pytest.approx(found.metrics["accuracy"]))
 
 
 def test_the_figures_are_written_before_the_report(places, monkeypatch):

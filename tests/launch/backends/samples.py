@@ -44,12 +44,11 @@ def pod_status(
     return {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}
 
 
-def job_status(task: str, condition: str = "") -> dict[str, Any]:
-    """Returns a task's Job; `condition` is the type of a condition that it has."""
+def job_status(task: str) -> dict[str, Any]:
+    """Returns a task's Job."""
     kind, _, index = task.partition("/")
     labels = pod_status({}, (kind, int(index)))["metadata"]["labels"]
-    conditions = [{"type": condition, "status": "True"}] if condition else []
-    return {"kind": "Job", "metadata": {"labels": labels}, "status": {"conditions": conditions}}
+    return {"kind": "Job", "metadata": {"labels": labels}, "status": {"conditions": []}}
 
 
 def container_state(**state: Any) -> dict[str, Any]:
