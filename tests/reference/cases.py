@@ -162,7 +162,7 @@ _V1 = _made(model="resnet", optimizer="momentum", **_MOMENTUM)
 _V1_SMOOTHED = dataclasses.replace(
     _V1, optimizer="nesterov", label_smoothing=0.1, batch_norm_epsilon=1e-3, decay_biases=True
 )
-_V1_MUON = dataclasses.replace(_V1, optimizer="muon", muon_rate=0.1, muon_momentum=0.6)
+_V1_MUON = dataclasses.replace(_V1, optimizer="muon", muon_rate=0.05, muon_momentum=0.6)
 _V2 = dataclasses.replace(_V1, model="resnet_v2", optimizer="nesterov")
 _V2_ADAM = _made(model="resnet_v2", label_smoothing=0.1, **_ADAM)
 _MUON = _made(
