@@ -76,7 +76,7 @@ _CIFAR10 = _entries(
     (
         "report",
         "report.html of a run, and the page that compares runs",
-        "image_decoding output",
+        "image_decoding",
         NO_TENSORFLOW,
     ),
     (
